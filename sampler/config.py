@@ -1,0 +1,146 @@
+"""What a sampler is made of: one frozen dataclass, checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Literal
+
+from sampler.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class SamplerConfig:
+    """Settings of a `Sampler`. Raises ConfigError, naming value and remedy, where one cannot work.
+
+    A lane is one environment, a group is the lanes of a worker that are stepped together, a row is
+    one stored sequence of one lane.
+    """
+
+    env: str | Callable[[], Any]
+    """Gymnasium id, or a callable that returns a gymnasium.Env or gymnasium.vector.VectorEnv."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments for the environment."""
+    workers: int = 2
+    """Rollout worker processes."""
+    envs_per_worker: int = 8
+    """Lanes in each rollout worker."""
+    groups: int = 2
+    """Groups of lanes per worker; with 2, one is stepped while the other waits for its actions."""
+    rollout: int = 32
+    """Steps in a row (T), `overlap` included."""
+    batch: int = 32
+    """Rows in a batch (B)."""
+    buffers: int | None = None
+    """Batch buffers (K); None: enough for every lane to hold a row while two batches wait."""
+    overlap: int = 0
+    """Steps at the start of a row that repeat the end of the same lane's previous row."""
+    policy_workers: int = 1
+    """Policy worker processes; each serves a fixed share of the rollout workers."""
+    inference: Literal["model", "random"] = "model"
+    """"random" draws uniform actions and needs no model."""
+    device: str = "auto"
+    """Device of the policy workers: auto, cpu, cuda or cuda:N."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of inference; auto: bfloat16 where the device has it natively."""
+    seed: int = 0
+    """Root of every random stream: environments, action sampling and networks."""
+    identical_lanes: bool = False
+    """Give every lane the same environment seed: a check for state that lanes share."""
+    serial: bool = False
+    """Run everything in the calling process; the same seed gives the same bytes."""
+    sync: bool = False
+    """Make every row of a batch with the weights last published (policy lag 0)."""
+    straggler_timeout: float | None = None
+    """Seconds after a batch's first finished row at which late rows are given up; None: never."""
+    max_restarts: int = 3
+    """Restarts of failed workers, in total, before the sampler gives up."""
+    start_method: Literal["forkserver", "spawn"] = "forkserver"
+    """How rollout workers are started; policy workers are always spawned."""
+    start_timeout: float = 120.0
+    """Seconds within which every worker must have made its environments or model."""
+    step_timeout: float | None = None
+    """Seconds a step or reset may take before its worker is restarted; None: forever."""
+    debug: bool = False
+    """Fill released rows with poison values, and make released batches unusable."""
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.env, str) or callable(self.env)):
+            raise ConfigError(f"env={self.env!r} is neither an id nor a callable")
+        for name in (
+            "workers",
+            "envs_per_worker",
+            "groups",
+            "rollout",
+            "batch",
+            "policy_workers",
+        ):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("overlap", self.overlap, 0)
+        _at_least("max_restarts", self.max_restarts, 0)
+        _at_least("seed", self.seed, 0)
+        for name in ("straggler_timeout", "start_timeout", "step_timeout"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name}={value} must be greater than 0 seconds")
+        for name, allowed in (
+            ("inference", ("model", "random")),
+            ("precision", ("auto", "float32", "bfloat16")),
+            ("start_method", ("forkserver", "spawn")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} is not one of {', '.join(allowed)}"
+                )
+        if self.overlap >= self.rollout:
+            raise ConfigError(
+                f"overlap={self.overlap} must be smaller than rollout={self.rollout}: "
+                "a row needs at least one new step"
+            )
+        if self.envs_per_worker % self.lane_groups:
+            raise ConfigError(
+                f"envs_per_worker={self.envs_per_worker} is not a multiple of "
+                f"groups={self.groups}; use {ceil(self.envs_per_worker / self.groups) * self.groups} environments"
+            )
+        if self.batch % self.lanes_per_group:
+            below = self.batch // self.lanes_per_group * self.lanes_per_group
+            choices = [b for b in (below, below + self.lanes_per_group) if b]
+            raise ConfigError(
+                f"batch={self.batch} is not a multiple of the {self.lanes_per_group} lanes in a "
+                f"group; use {' or '.join(map(str, choices))}, or change envs_per_worker or groups"
+            )
+        if self.policy_workers > self.workers:
+            raise ConfigError(
+                f"policy_workers={self.policy_workers} exceeds workers={self.workers}: "
+                "some would have nothing to do"
+            )
+        if self.buffers is not None and self.buffers < 2:
+            raise ConfigError(
+                f"buffers={self.buffers} must be at least 2: one is learned while one is filled"
+            )
+
+    @property
+    def lanes(self) -> int:
+        """Environments in all."""
+        return self.workers * self.envs_per_worker
+
+    @property
+    def lane_groups(self) -> int:
+        """Groups in each worker: never more than it has lanes."""
+        return min(self.groups, self.envs_per_worker)
+
+    @property
+    def lanes_per_group(self) -> int:
+        """Lanes that are stepped together, and rows in a token's block."""
+        return self.envs_per_worker // self.lane_groups
+
+    @property
+    def batch_buffers(self) -> int:
+        """K: as set, or enough rows for every lane and two waiting batches."""
+        return self.buffers if self.buffers is not None else ceil(self.lanes / self.batch) + 2
+
+
+def _at_least(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name}={value!r} must be a whole number of at least {least}")

@@ -1,0 +1,25 @@
+"""The errors a user sees. Each message is one line: the thing, its value and the remedy."""
+
+
+class FastrlError(Exception):
+    """Base class of every error that fastrl raises on purpose."""
+
+
+class ConfigError(FastrlError, ValueError):
+    """A setting, an id or a combination of settings that cannot work (exit code 2)."""
+
+
+class EnvError(FastrlError, RuntimeError):
+    """An environment raised, hung, died or broke its own spaces (exit code 1)."""
+
+
+class WorkerError(FastrlError, RuntimeError):
+    """A rollout or policy worker failed more often than `max_restarts` allows (exit code 1)."""
+
+
+class BatchTimeout(FastrlError, TimeoutError):
+    """No batch was finished within the timeout given to `Sampler.get_batch`."""
+
+
+class ReleasedBatchError(FastrlError, RuntimeError):
+    """A batch was used after its rows had been released to the sampler."""
