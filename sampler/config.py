@@ -99,9 +99,10 @@ class SamplerConfig:
                 "a row needs at least one new step"
             )
         if self.envs_per_worker % self.lane_groups:
+            multiple = ceil(self.envs_per_worker / self.groups) * self.groups
             raise ConfigError(
                 f"envs_per_worker={self.envs_per_worker} is not a multiple of "
-                f"groups={self.groups}; use {ceil(self.envs_per_worker / self.groups) * self.groups} environments"
+                f"groups={self.groups}; use {multiple} environments"
             )
         if self.batch % self.lanes_per_group:
             below = self.batch // self.lanes_per_group * self.lanes_per_group
