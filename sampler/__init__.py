@@ -1,0 +1,1 @@
+"""fastrl: a single-machine, high-throughput asynchronous sampler for reinforcement learning."""

@@ -1,0 +1,111 @@
+"""One anonymous block of shared memory, and the layout of the arrays inside it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import numpy as np
+
+from sampler.errors import ConfigError
+
+ALIGNMENT = 64  # bytes: a cache line, so that two arrays never share one
+
+
+@dataclass(frozen=True)
+class Field:
+    """A named array: its full shape and its dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class Layout:
+    """Where each field lies in an arena. Names are unique; every field starts on a cache line."""
+
+    def __init__(self, fields: Iterable[Field]):
+        self.fields: dict[str, tuple[int, Field]] = {}
+        self.size = 0
+        for field in fields:
+            if field.name in self.fields:
+                raise ConfigError(f"two arrays are called {field.name!r}; rename one")
+            self.fields[field.name] = (self.size, field)
+            self.size += -(-field.nbytes // ALIGNMENT) * ALIGNMENT
+
+
+class Arena:
+    """Shared memory from `memfd_create`: no name, so a killed run leaves nothing behind.
+
+    The creator really allocates the memory, so a later write can never fail. An arena sent to a
+    child process arrives there mapped. Index it with a field's name to get the array.
+    """
+
+    def __init__(self, layout: Layout, remedy: str = "ask for less"):
+        """Raises ConfigError, ending in `remedy`, where the machine cannot give the memory."""
+        self.layout = layout
+        size = max(layout.size, mmap.PAGESIZE)
+        available = available_memory()
+        if size > available:
+            raise ConfigError(_refusal(size, remedy, f"{available / 2**20:,.0f} MiB are free"))
+        self.fd = os.memfd_create("fastrl", os.MFD_CLOEXEC)
+        try:
+            os.posix_fallocate(self.fd, 0, size)
+            self._map()
+        except OSError as error:
+            os.close(self.fd)
+            raise ConfigError(_refusal(size, remedy, error.strerror)) from None
+
+    def _map(self) -> None:
+        self.memory = mmap.mmap(self.fd, max(self.layout.size, mmap.PAGESIZE))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        offset, field = self.layout.fields[name]
+        flat = np.frombuffer(self.memory, field.dtype, prod(field.shape), offset)
+        return flat.reshape(field.shape)
+
+    def close(self) -> None:
+        """Close the descriptor. The mapping goes with the last array that looks into it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"layout": self.layout, "fd": DupFd(self.fd)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.layout, self.fd = state["layout"], state["fd"].detach()
+        self._map()
+
+
+def available_memory() -> int:
+    """Bytes that this process may still allocate: the machine's, or its cgroup's if fewer."""
+    import psutil
+
+    available = psutil.virtual_memory().available
+    for limit_file, used_file in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        try:
+            with open(limit_file) as limit, open(used_file) as used:
+                available = min(available, int(limit.read()) - int(used.read()))
+        except (OSError, ValueError):
+            continue  # no such cgroup version, or "max": no limit
+    return available
+
+
+def _refusal(size: int, remedy: str, reason: str) -> str:
+    return f"shared memory of {size / 2**20:,.0f} MiB refused ({reason}); {remedy}"

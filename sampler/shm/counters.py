@@ -1,0 +1,117 @@
+"""Always-on statistics: one row of int64 words per process, written by that process alone.
+
+A process increments its words through a memoryview, which costs some tens of nanoseconds; anybody
+may read them at any time. `stage` and `stage_since` are the heartbeat: what the process is doing,
+and since when.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import IntEnum
+
+import numpy as np
+
+from sampler.shm.arena import Arena, Field
+
+WORDS = 24  # per process
+
+
+class Stage(IntEnum):
+    """What a process is doing."""
+
+    STARTING = 0
+    WAITING = 1
+    STEPPING = 2
+    RESETTING = 3
+    WAITING_FOR_ROWS = 4
+    GATHERING = 5
+    INFERENCE = 6
+    WRITING = 7
+    LOADING_WEIGHTS = 8
+    PAUSED = 9
+    LEARNING = 10
+    STOPPED = 11
+
+
+COMMON = ("pid", "stage", "stage_since", "ready", "restarts")
+ROLLOUT = COMMON + (
+    "steps",
+    "frames",
+    "episodes",
+    "masked_steps",
+    "lost_steps",
+    "episodes_dropped",
+    "lane",
+    "step_ns",
+    "wait_ns",
+    "token_wait_ns",
+)
+POLICY = COMMON + (
+    "version",
+    "batches",
+    "observations",
+    "weight_loads",
+    "wait_ns",
+    "gather_ns",
+    "inference_ns",
+    "write_ns",
+    "weights_ns",
+)
+LEARNER = COMMON + (
+    "version",
+    "batches",
+    "abandoned_rows",
+    "publishes",
+    "wait_ns",
+    "publish_ns",
+    "stop",
+    "pause",
+)
+LEARNER_ROW = 0
+
+
+class CounterRow:
+    """The words of one process, by name. `words[index]` is the fast way in a loop."""
+
+    def __init__(self, words: memoryview, names: tuple[str, ...]):
+        self.words = words
+        self.index = {name: position for position, name in enumerate(names)}
+
+    def __getitem__(self, name: str) -> int:
+        return self.words[self.index[name]]
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self.words[self.index[name]] = value
+
+    def add(self, name: str, amount: int) -> None:
+        self.words[self.index[name]] += amount
+
+    def enter(self, stage: Stage) -> int:
+        """Publish the heartbeat; returns the time in nanoseconds (monotonic)."""
+        now = time.monotonic_ns()
+        self.words[1], self.words[2] = stage, now
+        return now
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: self.words[position] for name, position in self.index.items()}
+
+
+class Counters:
+    """The rows of all processes: the learner's, then rollout workers, then policy workers."""
+
+    def __init__(self, arena: Arena, workers: int, policy_workers: int):
+        rows = memoryview(arena.memory).cast("q")
+        offset = arena.layout.fields["counters"][0] // 8
+
+        def row(position: int, names: tuple[str, ...]) -> CounterRow:
+            start = offset + position * WORDS
+            return CounterRow(rows[start : start + WORDS], names)
+
+        self.learner = row(LEARNER_ROW, LEARNER)
+        self.rollout = [row(1 + index, ROLLOUT) for index in range(workers)]
+        self.policy = [row(1 + workers + index, POLICY) for index in range(policy_workers)]
+
+    @staticmethod
+    def field(workers: int, policy_workers: int) -> Field:
+        return Field("counters", (1 + workers + policy_workers, WORDS), np.dtype(np.int64))

@@ -1,0 +1,78 @@
+"""Published weights: one flat block, two copies, a version and a checksum.
+
+The writer fills the copy that is not current and then makes it current, so it never waits for a
+reader. A reader copies the current block out and keeps it only if the copy still carries the same
+version on both sides and the checksum fits; otherwise it reads again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sampler.shm.arena import Arena, Field
+
+LATEST = 0  # word: the version last published; copy v % 2 holds version v
+BEGUN, ENDED, CHECKSUM = range(3)  # words of each copy
+NOTHING = -1
+
+
+class WeightStore:
+    """One writer (the learner), any number of readers (the policy workers)."""
+
+    def __init__(self, arena: Arena):
+        self.latest = arena["weights_latest"]  # [1]
+        self.marks = arena["weights_marks"]  # [2, 3]
+        self.copies = arena["weights"]  # [2, words]
+
+    @staticmethod
+    def fields(nbytes: int) -> list[Field]:
+        words = max(1, -(-nbytes // 8))
+        return [
+            Field("weights_latest", (1,), np.dtype(np.int64)),
+            Field("weights_marks", (2, 3), np.dtype(np.int64)),
+            Field("weights", (2, words), np.dtype(np.int64)),
+        ]
+
+    def reset(self) -> None:
+        """Nothing published yet; once, by the process that makes the arena."""
+        self.latest[0] = NOTHING
+        self.marks[:] = NOTHING
+
+    @property
+    def version(self) -> int:
+        """The version last published; -1 before the first."""
+        return int(self.latest[0])
+
+    def begin(self) -> np.ndarray:
+        """The block to write the next version into, int64 [words]; then call `publish`."""
+        version = self.version + 1
+        self.marks[version % 2, BEGUN] = version
+        return self.copies[version % 2]
+
+    def publish(self) -> int:
+        """Make the block from `begin` current; returns its version."""
+        version = self.version + 1
+        copy = version % 2
+        self.marks[copy, CHECKSUM] = checksum(self.copies[copy])
+        self.marks[copy, ENDED] = version
+        self.latest[0] = version
+        return version
+
+    def read(self, out: np.ndarray) -> int:
+        """Copy the newest whole version into `out`, int64 [words]; returns its version.
+
+        Raises RuntimeError if no whole version can be had, which means that memory was damaged.
+        """
+        for _ in range(1000):
+            version = self.version
+            copy = version % 2
+            np.copyto(out, self.copies[copy])
+            begun, ended, expected = self.marks[copy].tolist()
+            if begun == ended == version and checksum(out) == expected:
+                return version
+        raise RuntimeError(f"weights of version {self.version} do not match their checksum")
+
+
+def checksum(block: np.ndarray) -> int:
+    """Sum of the 64-bit words, modulo 2**64: fast, and sensitive to any torn or stale word."""
+    return int(np.add.reduce(block))
