@@ -1,0 +1,136 @@
+"""How a command ends: one line and an exit code, never a traceback.
+
+0 done, 1 a failure, 2 a configuration that cannot work, 130 SIGINT, 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+from sampler.errors import ConfigError, FastrlError
+
+GRACE_SECONDS = 4.5
+"""From the first signal to the exit, whatever still has to be saved by then."""
+
+
+class Stopped(BaseException):
+    """The first signal arrived at a point where the work can simply be left."""
+
+
+class StopSignals:
+    """Turns SIGINT and SIGTERM into a request to stop.
+
+    The first one prints one line and sets `requested`; the command looks at it between two steps,
+    saves and returns. Outside of `deferred` blocks it also raises Stopped. A second one ends the
+    process at once, as do GRACE_SECONDS without an end; children die with their parent.
+    """
+
+    def __init__(self, prog: str, on_exit: Callable[[], None] | None = None) -> None:
+        self.signal: int | None = None
+        self.note = "stopping"
+        self.on_exit = on_exit
+        self._prog = prog
+        self._deferred = 0
+        self._previous: dict[int, object] = {}
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal has arrived."""
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """128 + the signal's number, 0 without one."""
+        return 0 if self.signal is None else 128 + self.signal
+
+    def __enter__(self) -> StopSignals:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def deferred(self) -> _Deferred:
+        """A block in which the first signal only sets `requested`."""
+        return _Deferred(self)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            self._end()
+        self.signal = number
+        name = signal.Signals(number).name
+        # os.write: printing from a handler may meet a print that it interrupted
+        line = f"{self._prog}: {name}: {self.note}; a second signal ends at once\n"
+        os.write(2, line.encode())
+        timer = threading.Timer(GRACE_SECONDS, self._end)
+        timer.daemon = True
+        timer.start()
+        if not self._deferred:
+            raise Stopped
+
+    def _end(self) -> None:
+        if self.on_exit is not None:
+            self.on_exit()
+        os._exit(self.exit_code)
+
+
+class _Deferred:
+    def __init__(self, signals: StopSignals) -> None:
+        self._signals = signals
+
+    def __enter__(self) -> None:
+        self._signals._deferred += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._signals._deferred -= 1
+
+
+def run_command(prog: str, command: Callable[[StopSignals], int]) -> int:
+    """Run `command` and turn the way it ends into an exit code, with one line on stderr."""
+    signals = StopSignals(prog)
+    with signals:
+        try:
+            code = command(signals)
+        except Stopped:
+            code = signals.exit_code
+        except ConfigError as error:
+            code = _fail(prog, one_line(error), 2)
+        except FastrlError as error:
+            code = _fail(prog, one_line(error), 1)
+        except BrokenPipeError:
+            # whoever read the output is gone; nothing can be printed, not even at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            code = _fail(prog, "standard output was closed", 1)
+        except Exception as error:
+            code = _fail(prog, _unexpected(error), 1)
+    return signals.exit_code or code
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message on one line; its type where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fail(prog: str, message: str, code: int) -> int:
+    print(f"{prog}: error: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def _unexpected(error: Exception) -> str:
+    """An error nobody planned for: the message names its place.
+
+    The traceback is in the run's log.txt; FASTRL_TRACEBACK=1 prints it, too.
+    """
+    if os.environ.get("FASTRL_TRACEBACK"):
+        traceback.print_exception(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {one_line(error)}{place}"

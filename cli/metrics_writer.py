@@ -1,0 +1,123 @@
+"""Numbers of a run, by agent steps: metrics.csv and TensorBoard events with the same tags."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sampler.errors import FastrlError
+
+COLUMNS = (
+    "step",
+    "seconds",
+    "charts/episodic_return",
+    "charts/episodic_length",
+    "charts/SPS",
+    "charts/learning_rate",
+    "losses/policy_loss",
+    "losses/value_loss",
+    "losses/entropy",
+    "losses/approx_kl",
+    "losses/clipfrac",
+    "losses/explained_variance",
+    "perf/fps",
+    "perf/policy_lag_mean",
+    "perf/policy_lag_max",
+    "perf/learner_wait",
+    "perf/batch_size",
+    "eval/episodic_return",
+    "eval/episodic_return_std",
+)
+"""The columns every metrics.csv starts with; further tags follow in the order they appear."""
+
+
+class MetricsWriter:
+    """Writes rows of metrics to a folder's metrics.csv and to TensorBoard.
+
+    Columns never move: a tag seen for the first time is added on the right, and the rows before it
+    are empty there. A resumed run drops what was written after `resume_step` (agent steps), since
+    that part of the run is about to be repeated; without it an existing file is an error.
+    """
+
+    def __init__(
+        self, folder: Path, resume_step: int | None = None, tensorboard: bool = True
+    ) -> None:
+        self._path = folder / "metrics.csv"
+        self._columns = list(COLUMNS)
+        if resume_step is not None and self._path.exists():
+            self._keep_rows_until(resume_step)
+        elif self._path.exists():
+            raise FastrlError(f"{self._path} exists; resume its run or write somewhere else")
+        else:
+            self._rewrite([])
+        self._file = self._path.open("a", newline="")
+        self._events: Any = None
+        if tensorboard:
+            from tensorboardX import SummaryWriter
+
+            purge_step = None if resume_step is None else resume_step + 1
+            self._events = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=10)
+
+    def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        """Add a row at `step` agent steps, `seconds` of training; flushed before it returns."""
+        new = [tag for tag in metrics if tag not in self._columns]
+        if new:
+            self._add_columns(new)
+        row: dict[str, Any] = {"step": step, "seconds": f"{seconds:.2f}"}
+        row.update((tag, f"{value:.7g}") for tag, value in metrics.items())
+        csv.writer(self._file).writerow([row.get(column, "") for column in self._columns])
+        self._file.flush()
+        if self._events is not None:
+            for tag, value in metrics.items():
+                self._events.add_scalar(tag, value, step)
+
+    def close(self) -> None:
+        """Flush and close both. Calling it again does nothing."""
+        self._file.close()
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _add_columns(self, new: list[str]) -> None:
+        self._file.close()
+        _, rows = read_rows(self._path)
+        self._columns += new
+        self._rewrite(rows)
+        self._file = self._path.open("a", newline="")
+
+    def _keep_rows_until(self, step: int) -> None:
+        columns, rows = read_rows(self._path)
+        self._columns = columns + [column for column in COLUMNS if column not in columns]
+        self._rewrite(row for row in rows if int(row["step"]) <= step)
+
+    def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
+        temporary = self._path.with_name(f".{self._path.name}-{os.getpid()}")
+        with temporary.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(self._columns)
+            writer.writerows([row.get(column, "") for column in self._columns] for row in rows)
+        os.replace(temporary, self._path)
+
+
+def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Header and rows of a metrics.csv; a last line cut short by a kill is left out.
+
+    Raises FastrlError where the file is no metrics.csv.
+    """
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    reader = csv.DictReader(whole.splitlines())
+    columns = list(reader.fieldnames or ())
+    if columns[:1] != ["step"]:
+        raise FastrlError(f"{path} has no step column; move it away to resume this run")
+    rows = [row for row in reader if row["step"].isdigit() and None not in row.values()]
+    return columns, rows

@@ -1,0 +1,190 @@
+"""One folder per run, holding everything the run wrote and everything needed to go on with it.
+
+runs/{env}__{algo}__{seed}__{time}/
+    config.json    every setting, in groups
+    command.txt    the command line of each start
+    metrics.csv    one row per report, and the same numbers as TensorBoard events
+    checkpoints/   plain tensors and numbers
+    log.txt        what was printed, with times; rotated
+runs/latest        a link to the newest run
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from sampler.errors import ConfigError, FastrlError
+
+LOG_BYTES = 5_000_000  # bytes in log.txt before it becomes log.txt.1
+LOG_COPIES = 3
+
+logger = logging.getLogger(__name__)
+
+
+class RunFolder:
+    """An open run folder, locked against a second process for as long as it is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.json"
+        self.command_file = path / "command.txt"
+        self.metrics_file = path / "metrics.csv"
+        self.log_file = path / "log.txt"
+        self.checkpoints = path / "checkpoints"
+        self._lock: int | None = _lock(path)
+        self._log_handler: logging.Handler | None = None
+
+    @classmethod
+    def create(
+        cls,
+        root: str | Path,
+        env: str,
+        algo: str,
+        seed: int,
+        config: Mapping[str, Any],
+        command: Sequence[str],
+    ) -> RunFolder:
+        """Make a new folder under `root` and point `root/latest` at it.
+
+        Raises ConfigError where the folder cannot be made; an existing one is never used.
+        """
+        root = Path(root)
+        name = f"{_file_name(env)}__{algo}__{seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+        path = _new_directory(root, name)
+        run = cls(path)
+        run.checkpoints.mkdir()
+        _write(run.config_file, json.dumps(config, indent=2) + "\n")
+        run.note_command(command)
+        _link_latest(root, path.name)
+        return run
+
+    @classmethod
+    def open(cls, name: str | Path, root: str | Path = "runs") -> RunFolder:
+        """An existing run: its path, or its name under `root` (`latest` included).
+
+        Raises ConfigError where there is no such run, FastrlError where another process has it.
+        """
+        return cls(find_run(name, root))
+
+    def note_command(self, command: Sequence[str]) -> None:
+        """Add a line with the time and the command to command.txt."""
+        with self.command_file.open("a") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {shlex.join(command)}\n")
+
+    def start_log(self) -> None:
+        """Send this process's log records (level INFO and above) to log.txt."""
+        handler = RotatingFileHandler(self.log_file, maxBytes=LOG_BYTES, backupCount=LOG_COPIES)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        root = logging.getLogger()
+        root.addHandler(handler)
+        root.setLevel(min(root.level or logging.WARNING, logging.INFO))
+        self._log_handler = handler
+
+    def close(self) -> None:
+        """Close the log and give the lock back. Calling it again does nothing."""
+        if self._log_handler is not None:
+            logging.getLogger().removeHandler(self._log_handler)
+            self._log_handler.close()
+            self._log_handler = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, Exception):
+            logger.error("the run failed", exc_info=error)
+        self.close()
+
+
+def find_run(name: str | Path, root: str | Path = "runs") -> Path:
+    """The folder of a run given by its path or by its name under `root`.
+
+    Raises ConfigError, naming the closest things there, where it is no run folder.
+    """
+    for path in (Path(name), Path(root) / name):
+        if (path / "config.json").is_file():
+            return path.resolve()
+    if Path(name).is_dir():
+        raise ConfigError(f"run {name} holds no config.json: not a folder that fastrl-train made")
+    runs = [file.parent for file in Path(root).glob("*/config.json")]
+    known = max((run for run in runs if not run.is_symlink()), key=_modified, default=None)
+    hint = f"there is none under {root}" if known is None else f"the newest is {known}"
+    raise ConfigError(f"no run {str(name)!r}: {hint}")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings saved in run folder `path`. Raises ConfigError where they are damaged."""
+    file = path / "config.json"
+    try:
+        config = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read ({error}); restore it or start anew") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{file} holds no settings; restore it or start anew")
+    return config
+
+
+def _modified(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "env"
+
+
+def _new_directory(root: Path, name: str) -> Path:
+    """A directory that did not exist before; a number is added to a name that is taken."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1000):
+            path = root / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path.resolve()
+    except OSError as error:
+        raise ConfigError(
+            f"run_dir={str(root)!r} cannot hold a run ({error.strerror}); give another --run-dir"
+        ) from None
+    raise ConfigError(f"run_dir={str(root)!r} holds a thousand runs of this second already")
+
+
+def _link_latest(root: Path, name: str) -> None:
+    link = root / "latest"
+    if link.exists() and not link.is_symlink():
+        raise ConfigError(f"{link} is not a link and would be overwritten; move it away")
+    temporary = root / f".latest-{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(name)
+    os.replace(temporary, link)
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a whole file or nothing: under another name first, then renamed."""
+    temporary = file.with_name(f".{file.name}-{os.getpid()}")
+    temporary.write_text(text)
+    os.replace(temporary, file)
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise FastrlError(f"run {path} is in use by another process; stop that one first") from None
+    return descriptor

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from cli.display import (
+    DisplayHandler,
+    LiveDisplay,
+    PlainDisplay,
+    Status,
+    duration,
+    make_display,
+    status_line,
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def status(**changes):
+    values = {
+        "steps": 50_000,
+        "total_steps": 200_000,
+        "seconds": 20.0,
+        "total_seconds": None,
+        "fps": 10_000.0,
+        "sps": 2_500.0,
+        "mean_return": 12.34,
+        "mean_length": 181.0,
+        "games": 250,
+        "lag_mean": 1.5,
+        "lag_max": 3.0,
+        "bottleneck": "environment",
+        "evaluated": None,
+    }
+    return Status(**{**values, **changes})
+
+
+def test_a_line_has_everything():
+    assert status_line(status()) == (
+        "step 50,000/200,000 (25%)  left 1m00s  FPS 10,000  SPS 2,500  return 12.3  "
+        "length 181.0  games 250  lag 1.5 (max 3)  bottleneck environment"
+    )
+
+
+def test_a_line_before_anything_is_known():
+    line = status_line(
+        status(
+            steps=0, total_steps=None, sps=0.0, mean_return=None, mean_length=None, lag_mean=None
+        )
+    )
+    assert line.startswith("step 0  left -  ")
+    assert "return -  length -" in line
+    assert "lag -" in line
+
+
+def test_evaluation_appears_once_there_is_one():
+    assert status_line(status(evaluated=19.5)).endswith("eval 19.5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"),
+    [
+        ({}, 60.0),
+        ({"total_seconds": 30.0}, 10.0),
+        ({"total_steps": None}, None),
+        ({"sps": 0.0}, None),
+        ({"steps": 300_000}, 0.0),
+    ],
+)
+def test_time_left_is_the_first_limit(changes, left):
+    assert status(**changes).seconds_left == left
+
+
+def test_plain_lines_have_no_escape_codes():
+    stream = io.StringIO()
+    display = make_display(stream)
+    assert type(display) is PlainDisplay
+    with display:
+        display.message("starting [bold]")
+        display.update(status())
+    assert "\x1b" not in stream.getvalue()
+    assert stream.getvalue().splitlines()[0] == "starting [bold]"
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_a_terminal_gets_a_table_with_messages_above_it(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with make_display(stream) as display:
+        assert isinstance(display, LiveDisplay)
+        display.update(status())
+        display.message("evaluated [something]")
+        display.update(status(steps=60_000))
+    text = stream.getvalue()
+    assert "\x1b[" in text
+    assert "evaluated [something]" in text
+    assert "60,000/200,000 (30%)" in text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert type(make_display(Terminal())) is PlainDisplay
+
+
+def test_library_warnings_are_shown_on_one_line(capsys):
+    handler = DisplayHandler(PlainDisplay(io.StringIO()))
+    log = logging.Logger("sampler.test")
+    log.addHandler(handler)
+    log.info("not shown")
+    log.warning("worker %d died:\n  exit code 9", 3)
+    assert capsys.readouterr().err == "warning: worker 3 died: exit code 9\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, "-"), (7.9, "7s"), (185, "3m05s"), (7620, "2h07m")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from cli.exits import Stopped, run_command
+from sampler.errors import ConfigError, EnvError
+
+
+def fail_with(error):
+    def command(signals):
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ConfigError("workers=0 must be\n  at least 1"), 2, "workers=0 must be at least 1"),
+        (EnvError("env broke"), 1, "env broke"),
+        (ZeroDivisionError("division"), 1, "ZeroDivisionError: division (test_exits.py:"),
+        (ValueError(), 1, "ValueError: ValueError"),
+    ],
+)
+def test_errors_are_one_line_and_a_code(capsys, error, code, message):
+    assert run_command("prog", fail_with(error)) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"prog: error: {message}")
+    assert captured.err.count("\n") == 1
+
+
+def test_the_command_s_own_code_is_returned():
+    assert run_command("prog", lambda signals: 0) == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_work_that_is_not_deferred(capfd, number, code):
+    reached = []
+
+    def command(signals):
+        os.kill(os.getpid(), number)
+        reached.append(True)
+        return 0
+
+    assert run_command("prog", command) == code
+    assert not reached
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_a_deferred_signal_only_asks(capfd):
+    def command(signals):
+        signals.note = "saving"
+        with signals.deferred():
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert signals.requested
+        return 0
+
+    assert run_command("prog", command) == 143
+    assert capfd.readouterr().err.startswith("prog: SIGTERM: saving;")
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGINT)
+    run_command("prog", lambda signals: 0)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_stopped_is_not_an_exception_that_code_swallows():
+    assert not issubclass(Stopped, Exception)
+
+
+def run_script(body, *signals_to_send):
+    """Run `body` as a command in a process of its own and signal it once it says 'ready'."""
+    script = textwrap.dedent(
+        """
+        import sys, time
+        from cli import exits
+        exits.GRACE_SECONDS = 0.3
+        def command(signals):
+            with signals.deferred():
+                print("ready", flush=True)
+        """
+    ) + textwrap.indent(textwrap.dedent(body), " " * 8)
+    script += '\nsys.exit(exits.run_command("prog", command))\n'
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    for number in signals_to_send:
+        process.send_signal(number)
+        time.sleep(0.05)  # two signals sent together may arrive in any order
+    _, errors = process.communicate(timeout=20)
+    return process.returncode, errors
+
+
+def test_a_second_signal_ends_at_once():
+    code, errors = run_script("time.sleep(30)\nreturn 0", signal.SIGINT, signal.SIGINT)
+    assert code == 130
+    assert "Traceback" not in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_command_that_does_not_end_is_ended():
+    code, errors = run_script("while True: time.sleep(30)", signal.SIGTERM)
+    assert code == 143
+    assert errors.count("\n") == 1
+
+
+def test_a_closed_pipe_is_one_line():
+    script = (
+        "import os, sys\nfrom cli.exits import run_command\n"
+        "def command(signals):\n    [print('x' * 1000, flush=True) for _ in range(1000)]\n"
+        "sys.exit(run_command('prog', command))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(
+        [sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=20
+    )
+    os.close(writer)
+    assert result.returncode == 1
+    assert result.stderr == "prog: error: standard output was closed\n"

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from cli.metrics_writer import COLUMNS, MetricsWriter, read_rows
+from sampler.errors import FastrlError
+
+
+def rows_of(folder):
+    with (folder / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(folder, *rows, **settings):
+    with MetricsWriter(folder, tensorboard=False, **settings) as writer:
+        for step, metrics in rows:
+            writer.write(step, step / 10, metrics)
+
+
+def test_header_is_the_fixed_columns(tmp_path):
+    write(tmp_path, (10, {"charts/SPS": 5.0}))
+    columns, rows = read_rows(tmp_path / "metrics.csv")
+    assert tuple(columns) == COLUMNS
+    assert rows[0]["step"] == "10"
+    assert rows[0]["seconds"] == "1.00"
+    assert float(rows[0]["charts/SPS"]) == 5.0
+    assert rows[0]["losses/entropy"] == ""
+
+
+def test_a_late_tag_becomes_the_last_column_and_nothing_moves(tmp_path):
+    write(
+        tmp_path,
+        (1, {"charts/SPS": 1.0}),
+        (2, {"losses/new": 7.0}),
+        (3, {"losses/newer": 8.0, "losses/new": 9.0}),
+    )
+    columns, rows = read_rows(tmp_path / "metrics.csv")
+    assert tuple(columns) == (*COLUMNS, "losses/new", "losses/newer")
+    assert [row["losses/new"] for row in rows] == ["", "7", "9"]
+    assert [row["charts/SPS"] for row in rows] == ["1", "", ""]
+
+
+def test_every_row_is_on_disk_when_write_returns(tmp_path):
+    with MetricsWriter(tmp_path, tensorboard=False) as writer:
+        writer.write(5, 1.0, {"charts/SPS": 2.0})
+        assert [row["step"] for row in rows_of(tmp_path)] == ["5"]
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path):
+    write(tmp_path, (1, {}))
+    with pytest.raises(FastrlError, match="resume"):
+        MetricsWriter(tmp_path, tensorboard=False)
+    assert len(rows_of(tmp_path)) == 1
+
+
+def test_resume_appends_and_drops_what_will_be_repeated(tmp_path):
+    write(tmp_path, (10, {"losses/a": 1.0}), (20, {"losses/a": 2.0}), (30, {"losses/a": 3.0}))
+    write(tmp_path, (25, {"losses/a": 4.0}), resume_step=20)
+    rows = rows_of(tmp_path)
+    assert [row["step"] for row in rows] == ["10", "20", "25"]
+    assert [row["losses/a"] for row in rows] == ["1", "2", "4"]
+
+
+def test_resume_leaves_out_a_line_that_a_kill_cut_short(tmp_path):
+    write(tmp_path, (10, {"losses/a": 1.0}))
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("20,2.0,3")
+    write(tmp_path, (20, {"losses/a": 2.0}), resume_step=10)
+    assert [row["step"] for row in rows_of(tmp_path)] == ["10", "20"]
+
+
+def test_resume_without_a_file_starts_one(tmp_path):
+    write(tmp_path, (30, {}), resume_step=20)
+    assert [row["step"] for row in rows_of(tmp_path)] == ["30"]
+
+
+def test_foreign_file_is_one_line(tmp_path):
+    (tmp_path / "metrics.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(FastrlError, match="no step column"):
+        MetricsWriter(tmp_path, resume_step=1, tensorboard=False)
+
+
+def test_tensorboard_events_carry_the_same_tags_and_steps(tmp_path):
+    from tensorboardX.proto.event_pb2 import Event
+
+    with MetricsWriter(tmp_path) as writer:
+        writer.write(7, 1.0, {"charts/SPS": 3.0, "losses/a": 0.5})
+    (file,) = tmp_path.glob("events.out.tfevents.*")
+    data = file.read_bytes()
+    found = {}
+    while data:  # records: length (8 bytes), its checksum (4), payload, its checksum (4)
+        length = int.from_bytes(data[:8], "little")
+        event = Event.FromString(data[12 : 12 + length])
+        data = data[16 + length :]
+        found.update({value.tag: (event.step, value.simple_value) for value in event.summary.value})
+    assert found == {"charts/SPS": (7, 3.0), "losses/a": (7, 0.5)}

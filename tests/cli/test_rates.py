@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+
+from cli.rates import rates
+
+
+def snapshot(time, steps, workers, waited=0.0):
+    return {
+        "time": time,
+        "steps": steps,
+        "frames": 4 * steps,
+        "rollout": [
+            {"seconds": dict(zip(("step", "wait", "token_wait"), worker, strict=True))}
+            for worker in workers
+        ],
+        "policy": [],
+        "learner": {"wait_seconds": waited},
+    }
+
+
+@pytest.mark.parametrize(
+    ("worker", "expected"),
+    [
+        ((8.0, 1.0, 0.5), "environment"),
+        ((2.0, 7.0, 0.5), "inference"),
+        ((1.0, 2.0, 6.5), "learner"),
+        ((0.0, 0.0, 0.0), "unknown"),
+    ],
+)
+def test_bottleneck_is_where_rollout_workers_spend_their_time(worker, expected):
+    before = snapshot(100.0, 0, [(0, 0, 0), (0, 0, 0)])
+    after = snapshot(110.0, 1000, [worker, worker], waited=4.0)
+    assert rates(before, after).bottleneck == expected
+
+
+def test_speeds_and_shares_are_differences():
+    before = snapshot(100.0, 500, [(1, 1, 1)], waited=2.0)
+    after = snapshot(110.0, 1500, [(6, 3, 2)], waited=5.0)
+    result = rates(before, after)
+    assert result.sps == pytest.approx(100.0)
+    assert result.fps == pytest.approx(400.0)
+    assert result.steps == 1000
+    assert result.learner_wait == pytest.approx(0.3)
+    assert dict(result.shares) == pytest.approx(
+        {"environment": 0.5, "inference": 0.2, "learner": 0.1}
+    )
+
+
+def test_a_restarted_worker_counts_from_zero():
+    before = snapshot(0.0, 0, [(50, 5, 5)])
+    after = snapshot(10.0, 10, [(6, 1, 0)])
+    assert rates(before, after).shares["environment"] == pytest.approx(0.6)
+
+
+def test_serial_samplers_without_processes_have_no_known_bottleneck():
+    result = rates(snapshot(0.0, 0, []), snapshot(2.0, 10, []))
+    assert result.bottleneck == "unknown"
+    assert result.sps == pytest.approx(5.0)
+
+
+def test_equal_snapshots_do_not_divide_by_zero():
+    same = snapshot(1.0, 5, [(1, 1, 1)])
+    assert rates(same, same).sps == 0.0
