@@ -1,0 +1,1 @@
+"""Targets, losses, replay and normalisation, and one file per learning algorithm."""
