@@ -1,0 +1,14 @@
+"""Environments: `make()`, the direct Atari environment, and small ones for tests and checks.
+
+Importing this package registers the `fastrl/...` ids with Gymnasium and imports nothing that is
+expensive: emulator, OpenCV and each environment's own module are imported when one is made.
+"""
+
+from __future__ import annotations
+
+from sampler.envs.factory import make
+from sampler.envs.registration import register_environments
+
+__all__ = ["make", "register_environments"]
+
+register_environments()

@@ -1,0 +1,30 @@
+"""An environment that does nothing: what remains when it is sampled is the sampler's own cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sampler.envs.frames import FrameEnv
+
+
+class NullEnv(FrameEnv):
+    """Black 84x84 frames, reward 0, truncated after `length` steps (default 1000).
+
+    `step_into` leaves `out` as it is: writing a frame would be work.
+    """
+
+    def __init__(self, length: int = 1000) -> None:
+        super().__init__(actions=4)
+        self._length = length
+        self._step = 0
+
+    def reset_into(self, out: np.ndarray, seed: int | None = None) -> dict[str, Any]:
+        self._seed(seed)
+        self._step = 0
+        return {}
+
+    def step_into(self, action: Any, out: np.ndarray) -> tuple[float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        return 0.0, False, self._step >= self._length, {}

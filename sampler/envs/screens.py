@@ -1,0 +1,124 @@
+"""From two emulator screens to one frame: grayscale, maximum, area resize.
+
+`OpenCVScreens` and `CompiledScreens` give the same pixels, those of
+`gymnasium.wrappers.AtariPreprocessing`; the second is a fused kernel in C (`_preprocess.c`) and is
+used where it was built and handles the size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from sampler.errors import ConfigError
+
+Backend = Literal["auto", "compiled", "opencv"]
+
+
+class Screens(Protocol):
+    """Reads the emulator's screen and writes finished frames, uint8 [size, size], into `out`."""
+
+    def first(self, out: np.ndarray) -> None:
+        """The screen after a reset alone."""
+
+    def earlier(self) -> None:
+        """Take the screen of the frame before a step's last one."""
+
+    def finish(self, out: np.ndarray) -> None:
+        """Take the screen of the step's last frame; the frame is the maximum of the two."""
+
+    def repeat(self, out: np.ndarray) -> None:
+        """The game ended before `earlier`: the last frame again."""
+
+    def cut(self, out: np.ndarray) -> None:
+        """The game ended between `earlier` and `finish`: the last frame and `earlier`'s."""
+
+
+class OpenCVScreens:
+    """Grayscale screens from the emulator, resized by OpenCV."""
+
+    def __init__(self, ale: Any, height: int, width: int, size: int) -> None:
+        import cv2
+
+        cv2.setNumThreads(0)  # threads cost more than they bring on one frame
+        self._resize = cv2.resize
+        self._area = cv2.INTER_AREA
+        self._size = (size, size)
+        self._read = ale.getScreenGrayscale
+        self._pooled, self._earlier = np.zeros((2, height, width), np.uint8)
+
+    def first(self, out: np.ndarray) -> None:
+        self._earlier.fill(0)
+        self.finish(out)
+
+    def earlier(self) -> None:
+        self._read(self._earlier)
+
+    def finish(self, out: np.ndarray) -> None:
+        self._read(self._pooled)
+        self.cut(out)
+
+    def repeat(self, out: np.ndarray) -> None:
+        self._resize(self._pooled, self._size, dst=out, interpolation=self._area)
+
+    def cut(self, out: np.ndarray) -> None:
+        np.maximum(self._pooled, self._earlier, out=self._pooled)
+        self.repeat(out)
+
+
+class CompiledScreens:
+    """Raw screens of palette indices, turned into frames by the kernel.
+
+    The kernel learns the palette from the emulator: where a screen shows an index for the first
+    time, it asks for the grayscale of that screen.
+    """
+
+    def __init__(self, ale: Any, height: int, width: int, size: int) -> None:
+        from sampler.envs._preprocess import Kernel
+
+        kernel = Kernel(height, width, size, size)
+        self._kernel = kernel
+        self._read = ale.getScreen
+        self._read_gray = ale.getScreenGrayscale
+        self._raw, self._gray = np.zeros((2, height, width), np.uint8)
+        self._take_earlier, self._take_last = kernel.earlier, kernel.finish
+        self.repeat, self.cut = kernel.repeat, kernel.cut
+
+    def first(self, out: np.ndarray) -> None:
+        self._kernel.clear()
+        self.finish(out)
+
+    def earlier(self) -> None:
+        self._read(self._raw)
+        if not self._take_earlier(self._raw):
+            self._learn()
+            self._take_earlier(self._raw)
+
+    def finish(self, out: np.ndarray) -> None:
+        self._read(self._raw)
+        if not self._take_last(self._raw, out):
+            self._learn()
+            self._take_last(self._raw, out)
+
+    def _learn(self) -> None:
+        self._read_gray(self._gray)
+        self._kernel.learn(self._raw, self._gray)
+
+
+def make_screens(ale: Any, height: int, width: int, size: int, backend: Backend) -> Screens:
+    """Screens of the emulator `ale`, `height` x `width` pixels, for frames of `size` x `size`.
+
+    Raises ConfigError if `backend="compiled"` is asked for and cannot be had.
+    """
+    if backend == "opencv":
+        return OpenCVScreens(ale, height, width, size)
+    try:
+        return CompiledScreens(ale, height, width, size)
+    except (ImportError, ValueError) as error:
+        if backend == "compiled":
+            raise ConfigError(
+                f"backend='compiled' is not available for {height}x{width} to {size}x{size}: "
+                f"{error}; use backend='opencv'"
+            ) from error
+        return OpenCVScreens(ale, height, width, size)
