@@ -93,8 +93,8 @@ class RunningMeanStd:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state()` gave."""
-        self.mean = np.array(state["mean"], np.float64)
-        self.var = np.array(state["var"], np.float64)
+        self.mean = np.asarray(state["mean"]).astype(np.float64)
+        self.var = np.asarray(state["var"]).astype(np.float64)
         self.count = float(state["count"])
 
 
@@ -152,7 +152,7 @@ class RewardScaler:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Takes over what `state()` gave."""
         self.statistics.load_state(state)
-        self.returns = np.array(state["returns"], np.float64)
+        self.returns = np.asarray(state["returns"]).astype(np.float64)
 
 
 class ExponentialMean:
