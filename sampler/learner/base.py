@@ -1,0 +1,281 @@
+"""What every learner shares: device and precision, the optimiser step, guards, counters, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from sampler.errors import ConfigError
+from sampler.learner.guards import FiniteGuard, first_non_finite
+from sampler.learner.metrics import MetricMeans
+from sampler.learner.optim import RMSPropTF
+from sampler.learner.schedules import LinearSchedule
+
+if TYPE_CHECKING:
+    from sampler.batch import SequenceBatch
+    from sampler.config import SamplerConfig
+
+Publish = Callable[[], "int | None"]
+"""Hands the model's weights to the policy workers; may return their version."""
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Settings that every algorithm has. Raises ConfigError for one that cannot work."""
+
+    learning_rate: float = 3e-4
+    """Step size of the optimiser at the start."""
+    anneal_learning_rate: bool = False
+    """Lower the learning rate linearly to 0 at the last step."""
+    optimiser: Literal["adam", "rmsprop", "rmsprop_tf"] = "adam"
+    """rmsprop_tf is TensorFlow's form: epsilon inside the root, the mean square starting at 1."""
+    epsilon: float = 1e-8
+    """Added to the optimiser's denominator."""
+    rmsprop_decay: float = 0.99
+    """Decay per update of RMSProp's mean square."""
+    max_grad_norm: float = 0.5
+    """Gradients are scaled down to this norm over all parameters; 0: never."""
+    gamma: float = 0.99
+    """Discount per step."""
+    max_non_finite: int = 10
+    """Updates in a row with a non-finite loss or gradient after which the run stops."""
+    seed: int = 0
+    """Seed for shuffling minibatches."""
+
+    def __post_init__(self) -> None:
+        check_range(self, ("learning_rate", "epsilon"), above=0.0)
+        check_range(self, ("max_grad_norm", "seed"), least=0.0)
+        check_range(self, ("gamma", "rmsprop_decay"), least=0.0, most=1.0)
+        check_range(self, ("max_non_finite",), least=1)
+        if self.optimiser not in ("adam", "rmsprop", "rmsprop_tf"):
+            raise ConfigError(
+                f"optimiser={self.optimiser!r} is not one of adam, rmsprop, rmsprop_tf"
+            )
+
+
+def check_range(
+    config: object,
+    names: tuple[str, ...],
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Raise ConfigError unless every named field of `config` is a number within the bounds."""
+    for name in names:
+        value = getattr(config, name)
+        if above is not None and not value > above:
+            raise ConfigError(f"{name}={value} must be greater than {above:g}")
+        if least is not None and not value >= least:
+            raise ConfigError(f"{name}={value} must be at least {least:g}")
+        if most is not None and not value <= most:
+            raise ConfigError(f"{name}={value} must be at most {most:g}")
+
+
+class Learner:
+    """A model, its optimiser and how one batch changes them. Algorithms define `update`.
+
+    model: trained in place, and moved to `device`. observation_space, action_space: as the model
+    sees them (`Sampler.observation_space`, `.action_space`). device: auto, cpu, cuda or cuda:N.
+    precision: of the model's forward pass; auto is bfloat16 autocast for models with convolutions
+    where the device has it natively, float32 otherwise. Weights, losses and the optimiser are
+    float32 always.
+    """
+
+    sync: ClassVar[bool] = False
+    """Whether the algorithm needs `SamplerConfig.sync`: batches made with the newest weights."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        config: LearnerConfig,
+        device: str = "auto",
+        precision: str = "auto",
+    ) -> None:
+        self.config = config
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.device = resolve_device(device)
+        self.dtype = resolve_precision(precision, self.device, model)
+        self.model = model.to(self.device)
+        if _has_convolutions(model):
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        self.optimiser = make_optimiser(list(self.parameters.values()), config)
+        self.guard = FiniteGuard(config.max_non_finite)
+        self.metrics = MetricMeans()
+        self.random = torch.Generator().manual_seed(config.seed)
+        self.version = 0
+        """Version of the weights last published."""
+        self.batches = 0
+        """Batches seen."""
+        self.updates = 0
+        """Optimiser steps made."""
+        self.set_progress(0, None)
+
+    def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
+        """Learn from one batch, calling `publish` whenever new weights are to be handed out.
+
+        Returns metrics by name (losses/..., charts/..., perf/...). Raises NonFiniteError.
+        """
+        raise NotImplementedError
+
+    def check_sampler(self, config: SamplerConfig) -> None:
+        """Raise ConfigError where batches of such a sampler cannot be learned from."""
+        if self.sync and not config.sync:
+            raise ConfigError(
+                f"{type(self).__name__} learns from the newest policy's own steps; set sync=True"
+            )
+
+    def set_progress(self, steps: int, total_steps: int | None) -> None:
+        """Set the learning rate for `steps` of `total_steps` agent steps (None: no end)."""
+        rate = self.config.learning_rate
+        if self.config.anneal_learning_rate and total_steps:
+            rate = LinearSchedule(rate, 0.0, total_steps)(steps)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimiser's step size now."""
+        return self.optimiser.param_groups[0]["lr"]
+
+    def autocast(self) -> torch.autocast:
+        """The context for the model's forward pass."""
+        return torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16
+        )
+
+    def step(self, loss: Tensor, suspects: Mapping[str, Tensor]) -> bool:
+        """One optimiser step down the gradient of `loss` (a scalar), its norm clipped.
+
+        A step whose loss or gradient is not finite is skipped and counted; the guard is told the
+        first bad tensor among `suspects`, the parameters and their gradients. Returns whether the
+        step was made.
+        """
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
+        size, loss_value = torch.stack((norm, loss.detach())).tolist()
+        if not (abs(loss_value) < float("inf") and size < float("inf")):
+            self.guard.bad(self._first_bad(suspects))
+            return False
+        limit = self.config.max_grad_norm
+        if limit and size > limit:
+            torch._foreach_mul_(gradients, limit / size)
+        self.optimiser.step()
+        self.guard.good()
+        self.updates += 1
+        self.metrics.add({"losses/grad_norm": norm})
+        return True
+
+    def _first_bad(self, suspects: Mapping[str, Tensor]) -> str:
+        parameters = ((f"parameter {n}", p) for n, p in self.parameters.items())
+        gradients = ((f"gradient of {n}", p.grad) for n, p in self.parameters.items())
+        for group in (parameters, suspects.items(), gradients):
+            if (name := first_non_finite(group)) is not None:
+                return name
+        return "norm of the gradient"
+
+    def publish(self, publish: Publish) -> None:
+        """Publish the weights and remember their version."""
+        version = publish()
+        if version is not None:
+            self.version = version
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed run needs, as plain tensors, numbers and strings."""
+        state: dict[str, Any] = {
+            "algorithm": type(self).__name__,
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "guard": self.guard.state_dict(),
+            "batches": self.batches,
+            "updates": self.updates,
+            "random": {"shuffle": self.random.get_state(), "torch": torch.get_rng_state()},
+        }
+        if self.device.type == "cuda":
+            state["random"]["cuda"] = torch.cuda.get_rng_state(self.device)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict()`, bit for bit. Raises ConfigError where it does not fit."""
+        if state["algorithm"] != type(self).__name__:
+            raise ConfigError(
+                f"the checkpoint is of {state['algorithm']}, not {type(self).__name__}; "
+                "choose the same algorithm"
+            )
+        try:
+            self.model.load_state_dict(state["model"])
+            self.optimiser.load_state_dict(state["optimiser"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(
+                f"the checkpoint does not fit this model: {reason[:200]}; use the run's settings"
+            ) from error
+        self.guard.load_state_dict(state["guard"])
+        self.batches = state["batches"]
+        self.updates = state["updates"]
+        self.random.set_state(state["random"]["shuffle"].cpu())
+        torch.set_rng_state(state["random"]["torch"].cpu())
+        if self.device.type == "cuda" and "cuda" in state["random"]:
+            torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), self.device)
+
+
+def make_optimiser(parameters: list[nn.Parameter], config: LearnerConfig) -> torch.optim.Optimizer:
+    """The optimiser that `config` names, over `parameters`."""
+    rate, eps = config.learning_rate, config.epsilon
+    if config.optimiser == "adam":
+        return torch.optim.Adam(parameters, rate, eps=eps, foreach=True)
+    if config.optimiser == "rmsprop":
+        return torch.optim.RMSprop(parameters, rate, config.rmsprop_decay, eps, foreach=True)
+    return RMSPropTF(parameters, rate, config.rmsprop_decay, eps)
+
+
+def resolve_device(device: str) -> torch.device:
+    """`device`; auto is CUDA if there is one. Raises ConfigError for one that is absent."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"device={device!r} is not auto, cpu, cuda or cuda:N") from error
+    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device={device!r} is not there ({torch.cuda.device_count()} CUDA devices found); "
+            "use auto or cpu"
+        )
+    return resolved
+
+
+def resolve_precision(precision: str, device: torch.device, model: nn.Module) -> torch.dtype:
+    """The forward pass's dtype; auto pays off for convolutions on native bfloat16 only."""
+    if precision == "auto":
+        native = has_native_bfloat16(device) and _has_convolutions(model)
+        return torch.bfloat16 if native else torch.float32
+    if precision not in ("float32", "bfloat16"):
+        raise ConfigError(f"precision={precision!r} is not one of auto, float32, bfloat16")
+    return torch.bfloat16 if precision == "bfloat16" else torch.float32
+
+
+def has_native_bfloat16(device: torch.device) -> bool:
+    """Whether bfloat16 beats float32 there: recent GPUs, CPUs with AVX512-BF16 or AMX."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            flags = next((line for line in file if line.startswith("flags")), "").split()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def _has_convolutions(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.Conv2d) for module in model.modules())

@@ -1,0 +1,174 @@
+"""The training loop over a sampler and a learner: counters, limits and hooks. It prints nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sampler.errors import BatchTimeout, ConfigError
+from sampler.learner.base import Learner
+
+if TYPE_CHECKING:
+    from sampler.sampler import Episode, Sampler
+
+_POLL = 0.25  # seconds after which a wait for a batch looks at `stop` again
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is; a new one is handed to every hook after each batch."""
+
+    steps: int = 0
+    """Agent steps learned from, earlier runs included."""
+    frames: int = 0
+    """Emulator frames of those steps."""
+    batches: int = 0
+    """Batches learned from, earlier runs included."""
+    updates: int = 0
+    """Optimiser steps, earlier runs included."""
+    total_steps: int | None = None
+    """Steps at which the run ends; None: at no number of steps."""
+    seconds: float = 0.0
+    """Wall time of training, earlier runs included."""
+    run_seconds: float = 0.0
+    """Wall time since this run began."""
+    run_steps: int = 0
+    """Agent steps learned from since this run began."""
+    learner_wait: float = 0.0
+    """Seconds that the learner has waited for batches since this run began."""
+    learner_update: float = 0.0
+    """Seconds that the learner has spent in updates, publishing included, since this run began."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of the last update."""
+    episodes: Sequence[Episode] = ()
+    """Whole games that ended since the previous batch."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether `total_steps` are done."""
+        return self.total_steps is not None and self.steps >= self.total_steps
+
+
+Hook = Callable[[Progress], None]
+
+
+class Trainer:
+    """Feeds a learner with a sampler's batches until the steps, the time or the user say stop.
+
+        trainer = Trainer(sampler, learner, total_steps=1_000_000, hooks=[log, save])
+        progress = trainer.run()
+
+    Hooks are called in order after every batch; an exception in one ends the run. `stop` may be set
+    from a signal handler or another thread: the update in progress is finished, and a wait for a
+    batch is left within a quarter of a second.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        learner: Learner,
+        total_steps: int | None = None,
+        total_seconds: float | None = None,
+        hooks: Sequence[Hook] = (),
+        stop: threading.Event | None = None,
+    ) -> None:
+        """total_seconds: wall time of this run. Raises ConfigError for an unsuitable sampler."""
+        for name, limit in (("total_steps", total_steps), ("total_seconds", total_seconds)):
+            if limit is not None and not limit > 0:
+                raise ConfigError(f"{name}={limit} must be greater than 0")
+        learner.check_sampler(sampler.config)
+        self.sampler = sampler
+        self.learner = learner
+        self.total_steps = total_steps
+        self.total_seconds = total_seconds
+        self.hooks = tuple(hooks)
+        self.stop = stop or threading.Event()
+        self.progress = Progress(total_steps=total_steps)
+
+    def run(self) -> Progress:
+        """Train to the end; the last progress record. Hooks may take `state_dict()`."""
+        sampler, learner = self.sampler, self.learner
+        begin = self.progress
+        start = time.monotonic()
+        wait = update = 0.0
+        steps, frames, batches = begin.steps, begin.frames, begin.batches
+        frame_skip = getattr(sampler, "frame_skip", 1)
+        if begin.batches:
+            self.learner.publish(self._publish)  # a resumed learner's, not the fresh model's
+        while not self._over(start):
+            learner.set_progress(steps, self.total_steps)
+            asked = time.monotonic()
+            batch = self._next_batch(start)
+            got = time.monotonic()
+            wait += got - asked
+            if batch is None:
+                continue
+            try:
+                new = int(batch.mask[:, sampler.config.overlap :].sum())
+                metrics = learner.update(batch, self._publish)
+            finally:
+                batch.release()
+            now = time.monotonic()
+            update += now - got
+            steps += new
+            frames += new * frame_skip
+            batches += 1
+            self.progress = Progress(
+                steps=steps,
+                frames=frames,
+                batches=batches,
+                updates=learner.updates,
+                total_steps=self.total_steps,
+                seconds=begin.seconds + now - start,
+                run_seconds=now - start,
+                run_steps=steps - begin.steps,
+                learner_wait=wait,
+                learner_update=update,
+                metrics=metrics,
+                episodes=sampler.episodes(),
+            )
+            for hook in self.hooks:
+                hook(self.progress)
+        return self.progress
+
+    def _over(self, start: float) -> bool:
+        late = self.total_seconds is not None and time.monotonic() - start >= self.total_seconds
+        return late or self.stop.is_set() or self.progress.finished
+
+    def _next_batch(self, start: float) -> Any:
+        """The next batch, or None when the run is to end while waiting for it."""
+        while not self._over(start):
+            try:
+                return self.sampler.get_batch(timeout=_POLL)
+            except BatchTimeout:
+                continue
+        return None
+
+    def _publish(self) -> int:
+        return self.sampler.publish(self.learner.model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Learner and counters, as plain tensors, numbers and strings: what a checkpoint holds."""
+        done = self.progress
+        return {
+            "learner": self.learner.state_dict(),
+            "steps": done.steps,
+            "frames": done.frames,
+            "batches": done.batches,
+            "seconds": done.seconds,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the counters and the learner of `state_dict()`."""
+        self.learner.load_state_dict(state["learner"])
+        self.progress = Progress(
+            steps=state["steps"],
+            frames=state["frames"],
+            batches=state["batches"],
+            updates=self.learner.updates,
+            total_steps=self.total_steps,
+            seconds=state["seconds"],
+        )
