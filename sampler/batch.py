@@ -165,6 +165,7 @@ def stack_frames(frames: Any, age: Any, frame_stack: int) -> Any:
     """
     steps = age.shape[1]
     parts = [frames[:, position : position + steps] for position in range(frame_stack)]
+    stacks: Any
     if isinstance(frames, np.ndarray):
         stacks = np.stack(parts, axis=2)
     else:

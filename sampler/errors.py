@@ -4,6 +4,9 @@
 class FastrlError(Exception):
     """Base class of every error that fastrl raises on purpose."""
 
+    traceback_text: str = ""
+    """Traceback from the process in which the error happened, where that was another one."""
+
 
 class ConfigError(FastrlError, ValueError):
     """A setting, an id or a combination of settings that cannot work (exit code 2)."""

@@ -107,5 +107,5 @@ def available_memory() -> int:
     return available
 
 
-def _refusal(size: int, remedy: str, reason: str) -> str:
+def _refusal(size: int, remedy: str, reason: str | None) -> str:
     return f"shared memory of {size / 2**20:,.0f} MiB refused ({reason}); {remedy}"

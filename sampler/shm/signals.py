@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+from contextlib import suppress
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -47,10 +48,8 @@ class Bell:
 
     def hush(self) -> None:
         """Forget the rings so far."""
-        try:
+        with suppress(BlockingIOError):  # somebody who shares the bell was faster
             os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass  # somebody who shares the bell was faster
 
     def close(self) -> None:
         if self.fd >= 0:

@@ -29,7 +29,7 @@ NONE = -1
 
 
 class TokenPool:
-    """Tokens of K buffers; used by the rollout workers (claim, finish) and the learner (the rest)."""
+    """Tokens of K buffers. Rollout workers claim and finish, the learner does the rest."""
 
     def __init__(self, arena: Arena, lock: ProcessLock, sync: bool = False):
         """With `sync`, one buffer at a time is open to claims: the one to be learned next."""
@@ -121,7 +121,7 @@ class TokenPool:
         return int(candidates[np.argmin(self.turn[candidates])])
 
     def hold(self, buffer: int) -> np.ndarray:
-        """Take a complete buffer for reading; returns which of its tokens were given up, [tokens]."""
+        """Take a complete buffer for reading; returns which of its tokens were given up."""
         with self.lock:
             self.held[buffer] = 1
             return self.status[buffer] == ABANDONED
@@ -161,7 +161,7 @@ class TokenPool:
             owned = (self._owner >= groups.start) & (self._owner < groups.stop)
             for token in np.flatnonzero(owned & (self._status == FILLING)):
                 self._status[token] = FREE
-            for token in np.flatnonzero(owned & (self._status == ABANDONED)):
+            for token in np.flatnonzero(owned & (self._status == ABANDONED)).tolist():
                 self._come_back(token)
             return self._serve_waiting()
 

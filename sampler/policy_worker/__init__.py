@@ -1,0 +1,1 @@
+"""Policy workers: the processes that batch inference and own the recurrent state."""

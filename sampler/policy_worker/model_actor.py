@@ -1,0 +1,179 @@
+"""Actions from a model: inference on one device, with the recurrent state of every lane there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sampler.models import epsilon_greedy, epsilon_greedy_log_prob, make_distribution
+from sampler.policy_worker.parameters import ParameterBlock
+from sampler.policy_worker.requests import RequestBook, Requests
+from sampler.policy_worker.worker import observation_fields
+from sampler.shm.shared import Shared
+from sampler.spaces import flatten, unflatten
+
+
+class ModelActor:
+    """Runs `model.step`, samples from its distribution, and remembers each lane's state."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        shared: Shared,
+        policy: int,
+        observation_space: gym.Space,
+        action_space: gym.Space,
+        device: torch.device,
+        precision: torch.dtype,
+        seed: int,
+    ):
+        """`observation_space`: as the model sees it; `seed`: of the action sampling."""
+        self.shared = shared
+        self.spec = spec = shared.spec
+        self.observation_space, self.action_space = observation_space, action_space
+        self.device = device
+        self.block = ParameterBlock(model)
+        self._received = np.zeros(shared.weights.copies.shape[1], np.int64)
+        self._received_tensors = self.block.views(self._received)
+        self.model = model.to(device).eval()
+        self._autocast = _lower_precision(self.model, device, precision)
+        self._tensors = self.model.state_dict()
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.distribution = make_distribution(action_space)
+        self.observation_names = observation_fields(shared)
+        self.model_inputs = getattr(model, "inputs", ("obs",))
+        self.inputs = [*self.observation_names, "age"]
+        if spec.action_mask_size:
+            self.inputs.append("action_mask")
+        if spec.previous:
+            self.inputs += [f"previous_{a.name}" for a in spec.actions] + ["previous_rewards"]
+        book = RequestBook(shared, policy)
+        self._lanes = book.lanes
+        self._lanes_per_group = shared.topology.lanes_per_group
+        if spec.has_state:
+            # Rows begin every `stride` steps of a lane; where they overlap, the state that a row
+            # begins with is met while an earlier row is filled, and kept until then.
+            self._stride = spec.steps - spec.overlap
+            kept = -(-spec.overlap // self._stride) + 1
+            self._known = np.zeros(len(book.groups), bool)
+            self._state = model.initial_state(len(book.lanes)).to(device)
+            self._beginnings = torch.zeros((kept, *self._state.shape), device=device)
+
+    def load(self, version: int) -> int:
+        loaded = self.shared.weights.read(self._received)
+        ParameterBlock.copy(self._received_tensors, self._tensors)
+        return loaded
+
+    def knows(self, requests: Requests) -> np.ndarray:
+        beginning = (requests.rows == 0) & (requests.steps == 0)
+        if not self.spec.has_state:
+            return np.ones(len(requests), bool)
+        known = self._known[requests.positions] | beginning
+        self._known[requests.positions[beginning]] = True
+        return known
+
+    @torch.inference_mode()
+    def act(
+        self, requests: Requests, inputs: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
+        tensors = {name: self._to_device(array) for name, array in inputs.items()}
+        is_first = tensors["age"] == 0
+        state, lanes = self._state_before(requests, is_first)
+        with self._autocast():
+            outputs, new_state = self.model.step(self._model_obs(tensors), state, is_first)
+        outputs = {name: tensor.float() for name, tensor in outputs.items()}
+        actions, log_probs = self._choose(requests, outputs, tensors.get("action_mask"))
+        fields = {
+            leaf.name: value
+            for leaf, value in zip(
+                self.spec.actions, flatten(self.action_space, actions), strict=True
+            )
+        }
+        fields["log_probs"] = log_probs
+        fields |= {name: outputs[name] for name in self.spec.outputs if name != "log_probs"}
+        beginnings = None
+        if lanes is not None:
+            beginnings = self._beginning_states(requests, lanes, state)
+            self._state[lanes] = new_state
+        return {name: tensor.cpu().numpy() for name, tensor in fields.items()}, beginnings
+
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    def _model_obs(self, tensors: dict[str, Tensor]) -> Any:
+        obs = unflatten(self.observation_space, [tensors[n] for n in self.observation_names])
+        if self.model_inputs == ("obs",):
+            return obs
+        previous = [tensors[f"previous_{leaf.name}"] for leaf in self.spec.actions]
+        available = {
+            "obs": obs,
+            "previous_actions": unflatten(self.action_space, previous),
+            "previous_rewards": tensors["previous_rewards"],
+        }
+        return {name: available[name] for name in self.model_inputs}
+
+    def _choose(
+        self, requests: Requests, outputs: dict[str, Tensor], mask: Tensor | None
+    ) -> tuple[Any, Tensor]:
+        if "q_values" in outputs:
+            q_values = outputs["q_values"]
+            epsilon = self._to_device(self.shared.epsilon[self._lanes[requests.lanes]])
+            actions = epsilon_greedy(q_values, epsilon, self.generator, mask)
+            log_probs = epsilon_greedy_log_prob(q_values, epsilon, actions, mask)
+            return actions + int(self.action_space.start), log_probs  # type: ignore[attr-defined]
+        distribution = self.distribution(outputs["logits"], mask)
+        return distribution.sample_with_log_prob(self.generator)
+
+    # ---- recurrent state
+
+    def _state_before(self, requests: Requests, is_first: Tensor) -> tuple[Tensor, Tensor | None]:
+        """State of each lane before this step (zero where an episode begins), and the lanes."""
+        count = len(requests.lanes)
+        if not self.spec.has_state:
+            return torch.zeros((count, 0), device=self.device), None
+        lanes = self._to_device(requests.lanes)
+        state = self._state[lanes]
+        state[is_first] = 0.0
+        return state, lanes
+
+    def _beginning_states(
+        self, requests: Requests, lanes: Tensor, state: Tensor
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Keep the states that rows will begin with; return those of the rows that begin here."""
+        since = requests.rows * self._stride + requests.steps
+        meets = np.flatnonzero(self._per_lane(since % self._stride == 0))
+        if len(meets):
+            slots = self._per_lane(since // self._stride % len(self._beginnings))[meets]
+            self._beginnings[self._to_device(slots), lanes[meets]] = state[meets]
+        first_step = np.where(requests.rows == 0, 0, self.spec.overlap)
+        begins = np.flatnonzero(self._per_lane(requests.steps == first_step))
+        if not len(begins):
+            return None
+        slots = self._per_lane(requests.rows % len(self._beginnings))[begins]
+        states = self._beginnings[self._to_device(slots), lanes[begins]]
+        return begins, states.cpu().numpy()
+
+    def _per_lane(self, per_request: np.ndarray) -> np.ndarray:
+        return np.repeat(per_request, self._lanes_per_group)
+
+
+def _lower_precision(
+    model: nn.Module, device: torch.device, precision: torch.dtype
+) -> Callable[[], AbstractContextManager]:
+    """Prepare `model` for inference in `precision`; returns the context to run it in.
+
+    A model that can convert itself (`set_inference_precision`) keeps converted weights, which
+    costs less than autocast's conversion at every call.
+    """
+    if precision == torch.float32:
+        return nullcontext
+    if hasattr(model, "set_inference_precision"):
+        model.set_inference_precision(precision)
+        return nullcontext
+    return lambda: torch.autocast(device.type, precision)

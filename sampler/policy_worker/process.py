@@ -1,0 +1,99 @@
+"""The policy worker's process: makes the model, then runs the worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import gymnasium as gym
+
+from sampler import seeds
+from sampler.config import SamplerConfig
+from sampler.policy_worker.random_actor import RandomActor
+from sampler.policy_worker.worker import Actor, PolicyWorker
+from sampler.shm.shared import Shared
+from sampler.shm.signals import Bell
+from sampler.supervisor.child import run_child
+
+if TYPE_CHECKING:
+    import torch
+
+
+def make_actor(
+    config: SamplerConfig,
+    shared: Shared,
+    index: int,
+    restarts: int,
+    observation_space: gym.Space,
+    action_space: gym.Space,
+    make_model: Any,
+) -> Actor:
+    """What chooses the actions; torch is imported only if that is a model."""
+    if config.inference == "random":
+        stream = seeds.sequence(config.seed, seeds.POLICY, index, restarts)
+        return RandomActor(shared, action_space, stream)
+    from sampler.policy_worker.model_actor import ModelActor
+
+    device = choose_device(config.device)
+    return ModelActor(
+        make_model(observation_space, action_space),
+        shared,
+        index,
+        observation_space,
+        action_space,
+        device,
+        choose_precision(config.precision, device),
+        seeds.integer(config.seed, seeds.POLICY, index, restarts),
+    )
+
+
+def choose_device(name: str) -> torch.device:
+    """The torch device for "auto", "cpu", "cuda" or "cuda:N"."""
+    import torch
+
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """bfloat16 for "auto" where the device computes it natively, float32 elsewhere."""
+    import torch
+
+    from sampler.resources import cpu_has_bfloat16
+
+    if name == "auto":
+        native = cpu_has_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported()
+        name = "bfloat16" if native else "float32"
+    return torch.bfloat16 if name == "bfloat16" else torch.float32
+
+
+def main(
+    index: int,
+    restarts: int,
+    threads: int,
+    pickled: bytes,
+    shared: Shared,
+    bell: Bell,
+    worker_bells: dict[int, Bell],
+) -> None:
+    """Entry point of the process. `pickled`: configuration, spaces and the model's factory."""
+
+    def body() -> None:
+        config, observation_space, action_space, make_model = cloudpickle.loads(pickled)
+        if config.inference == "model":
+            import torch
+
+            torch.set_num_threads(threads)
+        actor = make_actor(
+            config, shared, index, restarts, observation_space, action_space, make_model
+        )
+        PolicyWorker(index, shared, bell, worker_bells, actor).run()
+
+    run_child(
+        shared,
+        shared.topology.policy_slot(index),
+        shared.counters.policy[index],
+        lambda: f"policy worker {index}",
+        body,
+    )

@@ -1,0 +1,127 @@
+"""One policy worker: answers every request that is ready with one inference batch."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+import numpy as np
+
+from sampler.policy_worker.requests import RequestBook, Requests, RowAccess, select
+from sampler.shm.counters import Stage
+from sampler.shm.shared import Shared
+from sampler.shm.signals import Bell
+from sampler.shm.store import FRAMES
+
+NAP = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
+
+
+class Actor(Protocol):
+    """Chooses actions for a batch of lanes; keeps what it needs of each lane between steps."""
+
+    inputs: list[str]
+    """Fields that `act` wants gathered."""
+
+    def load(self, version: int) -> int:
+        """Load newer weights than `version`, if there are any; returns the version in use."""
+
+    def knows(self, requests: Requests) -> np.ndarray:
+        """Which requests it can answer: bool [R]; False where their lanes' state is lost."""
+
+    def act(
+        self, requests: Requests, inputs: dict[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
+        """Fields of the transitions [N, ...], and (lanes' positions in the batch [n], states
+        [n, ...]) of the rows that begin here, or None."""
+
+
+class PolicyWorker:
+    """The loop around an actor."""
+
+    def __init__(
+        self,
+        index: int,
+        shared: Shared,
+        bell: Bell,
+        worker_bells: dict[int, Bell],
+        actor: Actor,
+    ):
+        """`worker_bells`: of the rollout workers that this policy worker serves, by number."""
+        self.shared = shared
+        self.bell = bell
+        self.worker_bells = worker_bells
+        self.actor = actor
+        self.counters = shared.counters.policy[index]
+        self.control = shared.counters.learner
+        self.book = RequestBook(shared, index)
+        self.rows = RowAccess(shared, len(self.book.lanes))
+        self.version = -1
+
+    def start(self) -> None:
+        """Load the first weights."""
+        self._load_weights()
+        self.counters["ready"] = 1
+
+    def run(self) -> None:
+        """Work until the sampler stops."""
+        self.start()
+        stopping = self.control.index["stop"]
+        while not self.control.words[stopping]:
+            if not self.serve():
+                self.sleep()
+
+    def sleep(self) -> None:
+        began = self.counters.enter(Stage.WAITING)
+        self.bell.wait(NAP)
+        self.counters.add("wait_ns", time.monotonic_ns() - began)
+
+    def serve(self) -> bool:
+        """Answer all requests that are ready; False if there are none."""
+        requests = self.book.collect()
+        if requests is None:
+            return False
+        # After collecting: in sync mode rows are handed out only when the weights that they must
+        # be made with have been published, so whoever has a row's request finds these weights.
+        self._load_weights()
+        known = self.actor.knows(requests)
+        if not known.all():
+            self._wake(self.book.refuse(requests, ~known))
+            if not known.any():
+                return True
+            requests = select(requests, known)
+        counters = self.counters
+        began = counters.enter(Stage.GATHERING)
+        inputs = self.rows.gather(requests, self.actor.inputs)
+        gathered = counters.enter(Stage.INFERENCE)
+        outputs, states = self.actor.act(requests, inputs)
+        acted = counters.enter(Stage.WRITING)
+        self.rows.write(requests, {**outputs, "policy_version": self.version})
+        if states is not None:
+            lanes, values = states
+            self.rows.write_states(requests.stored[lanes], values)
+        self._wake(self.book.answer(requests))
+        counters.add("gather_ns", gathered - began)
+        counters.add("inference_ns", acted - gathered)
+        counters.add("write_ns", time.monotonic_ns() - acted)
+        counters.add("batches", 1)
+        counters.add("observations", len(requests.lanes))
+        return True
+
+    def _load_weights(self) -> None:
+        if self.shared.weights.version == self.version:
+            return
+        began = self.counters.enter(Stage.LOADING_WEIGHTS)
+        self.version = self.actor.load(self.version)
+        self.counters["version"] = self.version
+        self.counters.add("weight_loads", 1)
+        self.counters.add("weights_ns", time.monotonic_ns() - began)
+
+    def _wake(self, workers: set[int]) -> None:
+        for worker in workers:
+            self.worker_bells[worker].ring()
+
+
+def observation_fields(shared: Shared) -> list[str]:
+    """Names of the fields that make up an observation."""
+    spec = shared.spec
+    return [FRAMES] if spec.stacks_frames else [leaf.name for leaf in spec.observations]

@@ -1,0 +1,247 @@
+"""The environments of one group, stepped together.
+
+Both kinds follow one protocol: after an episode ends, the next step of that lane ignores its
+action and resets (Gymnasium's next-step autoreset), so final observations stay in the sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from sampler.errors import ConfigError, EnvError
+from sampler.rollout_worker.observations import ObservationWriter, checked_array
+from sampler.spaces import flatten, leaves, unflatten
+
+NO_INFO: dict[str, Any] = {}
+
+
+@dataclass
+class StepResult:
+    """What happened in one step of a group. The same object is used again for every step."""
+
+    rewards: list[float]
+    ended: list[tuple[int, bool, bool, bool]] = field(default_factory=list)
+    """Lanes whose episode ended: (lane, terminated, truncated, whether the whole game is over)."""
+    resets: list[int] = field(default_factory=list)
+    """Lanes that were reset instead of stepped."""
+
+
+class Lanes(Protocol):
+    """A group of environments. `observations` and `action_mask` arguments are arrays
+    [lanes, T+1, ...]; `at` is the entry to write (for frames: of the newest frame)."""
+
+    def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None: ...
+
+    def step(
+        self,
+        actions: list[np.ndarray],
+        observations: list[np.ndarray],
+        at: int,
+        mask: np.ndarray | None,
+        mask_at: int,
+    ) -> StepResult: ...
+
+    def close(self) -> None: ...
+
+
+class EnvLanes:
+    """A group of separate `gymnasium.Env`s."""
+
+    def __init__(
+        self,
+        envs: list[gym.Env],
+        seeds: list[int],
+        heartbeat: memoryview,
+        first_lane: int = 0,
+        masked: bool = False,
+    ):
+        """`heartbeat[0]` is set to the lane being stepped or reset, counted from `first_lane`."""
+        self.envs = envs
+        self.seeds = seeds
+        self.heartbeat = heartbeat
+        self.first_lane = first_lane
+        self.writer = ObservationWriter(envs[0].observation_space)
+        self.action_space = envs[0].action_space
+        self.discrete = isinstance(self.action_space, gym.spaces.Discrete)
+        self.restart = [False] * len(envs)
+        self.result = StepResult([0.0] * len(envs))
+        self.direct = not masked and all(hasattr(find(env), "step_into") for env in envs)
+        if self.direct:
+            self.step_into = [find(env).step_into for env in envs]
+            self.reset_into = [find(env).reset_into for env in envs]
+
+    def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None:
+        for lane, seed in enumerate(self.seeds):
+            self._reset_lane(lane, observations, at, mask, -1, seed)
+
+    def _reset_lane(
+        self,
+        lane: int,
+        observations: list[np.ndarray],
+        at: int,
+        mask: np.ndarray | None,
+        mask_at: int,
+        seed: int | None,
+    ) -> None:
+        self.heartbeat[0] = self.first_lane + lane
+        if self.direct:
+            info = self.reset_into[lane](observations[0][lane, at], seed)
+        else:
+            observation, info = unpack(self.envs[lane].reset(seed=seed), 2, "reset")
+            self.writer.write(observation, observations, lane, at)
+            if mask is not None:
+                write_mask(mask[lane, mask_at], observation, info)
+        self.restart[lane] = False
+
+    def step(
+        self,
+        actions: list[np.ndarray],
+        observations: list[np.ndarray],
+        at: int,
+        mask: np.ndarray | None,
+        mask_at: int,
+    ) -> StepResult:
+        result, restart = self.result, self.restart
+        rewards = result.rewards
+        result.ended.clear()
+        result.resets.clear()
+        newest = observations[0][:, at]
+        for lane, action in enumerate(self._per_lane(actions)):
+            if restart[lane]:
+                self._reset_lane(lane, observations, at, mask, mask_at, None)
+                rewards[lane] = 0.0
+                result.resets.append(lane)
+                continue
+            self.heartbeat[0] = self.first_lane + lane
+            if self.direct:
+                reward, terminated, truncated, info = self.step_into[lane](action, newest[lane])
+            else:
+                observation, reward, terminated, truncated, info = unpack(
+                    self.envs[lane].step(action), 5, "step"
+                )
+                self.writer.write(observation, observations, lane, at)
+                if mask is not None:
+                    write_mask(mask[lane, mask_at], observation, info)
+            rewards[lane] = reward
+            if terminated or truncated:
+                restart[lane] = True
+                game_over = bool(info.get("game_over", True))
+                result.ended.append((lane, bool(terminated), bool(truncated), game_over))
+        return result
+
+    def _per_lane(self, actions: list[np.ndarray]) -> list[Any]:
+        """One action per lane, as its space has it; never a view of shared memory."""
+        if self.discrete:
+            return actions[0].tolist()
+        columns = [list(leaf.copy()) for leaf in actions]
+        return [unflatten(self.action_space, parts) for parts in zip(*columns, strict=True)]
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+class VectorLanes:
+    """A group that is one `gymnasium.vector.VectorEnv`."""
+
+    def __init__(
+        self,
+        env: gym.vector.VectorEnv,
+        seeds: list[int],
+    ):
+        check_autoreset(env)
+        self.env = env
+        self.seeds = seeds
+        self.space = env.single_observation_space
+        self.leaves = leaves(self.space, "obs")
+        self.action_space = env.single_action_space
+        self.restart = np.zeros(env.num_envs, bool)
+        self.result = StepResult([0.0] * env.num_envs)
+
+    def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None:
+        observation, info = self.env.reset(seed=self.seeds)  # type: ignore[arg-type]
+        self._write(observation, observations, at)
+        if mask is not None:
+            write_mask(mask[:, -1], observation, info)
+
+    def step(
+        self,
+        actions: list[np.ndarray],
+        observations: list[np.ndarray],
+        at: int,
+        mask: np.ndarray | None,
+        mask_at: int,
+    ) -> StepResult:
+        batch = unflatten(self.action_space, [leaf.copy() for leaf in actions])
+        observation, rewards, terminated, truncated, info = unpack(self.env.step(batch), 5, "step")
+        self._write(observation, observations, at)
+        if mask is not None:
+            write_mask(mask[:, mask_at], observation, info)
+        result = self.result
+        result.rewards = np.where(self.restart, 0.0, rewards).tolist()
+        result.resets = np.flatnonzero(self.restart).tolist()
+        ended = (terminated | truncated) & ~self.restart
+        game_over = info.get("game_over", np.ones(len(ended), bool))
+        result.ended = [
+            (lane, bool(terminated[lane]), bool(truncated[lane]), bool(game_over[lane]))
+            for lane in np.flatnonzero(ended).tolist()
+        ]
+        self.restart = ended
+        return result
+
+    def _write(self, observation: Any, observations: list[np.ndarray], at: int) -> None:
+        parts = flatten(self.space, observation)
+        for leaf, part, target in zip(self.leaves, parts, observations, strict=True):
+            target[:, at] = checked_array(leaf, part, (len(target), *leaf.shape))
+
+    def close(self) -> None:
+        self.env.close()
+
+
+def find(env: gym.Env) -> Any:
+    """The environment itself if no wrapper changes it, so that its fast path may be used."""
+    while type(env) in (gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker):
+        env = env.env  # type: ignore[attr-defined]
+    return env
+
+
+def unpack(returned: Any, count: int, method: str) -> Any:
+    if isinstance(returned, tuple) and len(returned) == count:
+        return returned
+    kind = f"{len(returned)} values" if isinstance(returned, tuple) else type(returned).__name__
+    raise EnvError(
+        f"{method}() returned {kind}, not a tuple of {count}; "
+        "follow the Gymnasium API (obs, info) and (obs, reward, terminated, truncated, info)"
+    )
+
+
+def write_mask(target: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
+    """Copy the action mask from the observation or the info into `target` [..., A]."""
+    mask = info.get("action_mask")
+    if mask is None and isinstance(observation, dict):
+        mask = observation.get("action_mask")
+    if mask is None:
+        raise EnvError(
+            "no action_mask in this step's info, though the first reset had one; "
+            "give it at every reset and step"
+        )
+    mask = np.asarray(mask, bool)
+    if mask.shape != target.shape:
+        raise EnvError(f"action_mask has shape {mask.shape}, not {target.shape} as at first")
+    target[...] = mask
+
+
+def check_autoreset(env: gym.vector.VectorEnv) -> None:
+    """Refuse a vector environment whose final observations would be lost."""
+    mode = (env.metadata or {}).get("autoreset_mode")
+    name = getattr(mode, "name", str(mode))
+    if mode is not None and "NEXT_STEP" not in name.upper():
+        raise ConfigError(
+            f"the vector environment's autoreset_mode is {name}; make it with "
+            "autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP, which keeps the final "
+            "observation in the sequence"
+        )

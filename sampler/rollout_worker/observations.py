@@ -1,0 +1,93 @@
+"""Writing observations into rows, and refusing those that break their own space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from sampler.errors import EnvError
+from sampler.spaces import Leaf, flatten, leaves
+
+
+class ObservationWriter:
+    """Copies observations leaf by leaf. Raises EnvError for one that its space does not allow."""
+
+    def __init__(self, space: gym.Space):
+        self.space = space
+        self.leaves = leaves(space, "obs")
+        self._single = self.leaves[0] if not self.leaves[0].path else None
+
+    def write(self, value: Any, targets: list[np.ndarray], *index: Any) -> None:
+        """Put `value` at `targets[leaf][index]`; shapes and dtypes must be the space's own."""
+        if self._single is not None:
+            targets[0][index] = self._checked(self._single, value)
+            return
+        try:
+            parts = flatten(self.space, value)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise EnvError(
+                f"observation {_brief(value)} is not nested like its space {self.space} "
+                f"({type(error).__name__}: {error}); return every entry that the space has"
+            ) from None
+        for leaf, part, target in zip(self.leaves, parts, targets, strict=True):
+            target[index] = self._checked(leaf, part)
+
+    def _checked(self, leaf: Leaf, value: Any) -> Any:
+        if type(value) is np.ndarray and value.dtype == leaf.dtype and value.shape == leaf.shape:
+            return value
+        return checked_array(leaf, value, leaf.shape)
+
+    def check_ranges(self, targets: list[np.ndarray]) -> None:
+        """Look through filled rows for values outside the space (NaN included)."""
+        for leaf, target in zip(self.leaves, targets, strict=True):
+            check_range(leaf, target)
+
+
+def checked_array(leaf: Leaf, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """`value` in the leaf's dtype, if that is the right shape and loses nothing."""
+    array = np.asarray(value)
+    if array.shape != shape:
+        raise EnvError(
+            f"{leaf.name} has shape {array.shape} but its space {leaf.space} says {shape}; "
+            "correct the environment's observation_space or what it returns"
+        )
+    if array.dtype == leaf.dtype:
+        return array
+    if array.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):
+            converted = array.astype(leaf.dtype)
+        if np.array_equal(converted, array, equal_nan=array.dtype.kind == "f"):
+            return converted
+    raise EnvError(
+        f"{leaf.name} has dtype {array.dtype} but its space says {leaf.dtype}, and a conversion "
+        f"would change {_brief(value)}; return {leaf.dtype} or declare {array.dtype}"
+    )
+
+
+def check_range(leaf: Leaf, rows: np.ndarray) -> None:
+    """Raise EnvError where `rows` [lanes, steps, ...] hold values outside the leaf's space."""
+    space = leaf.space
+    if isinstance(space, gym.spaces.Box):
+        if leaf.dtype == np.uint8 and space.low.min() == 0 and space.high.max() == 255:
+            return  # every value is allowed
+        bad = ~((rows >= space.low) & (rows <= space.high))
+    elif isinstance(space, gym.spaces.Discrete):
+        bad = (rows < space.start) | (rows >= space.start + space.n)
+    elif isinstance(space, gym.spaces.MultiDiscrete):
+        bad = (rows < space.start) | (rows >= space.start + space.nvec)
+    else:
+        bad = (rows != 0) & (rows != 1)
+    if bad.any():
+        position = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise EnvError(
+            f"{leaf.name} holds {rows[position]} at index {position[2:]} (lane {position[0]} of "
+            f"its group, step {position[1]} of its row), outside its space {space}; "
+            "correct the environment, or its observation_space"
+        )
+
+
+def _brief(value: Any) -> str:
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 60 else text[:57] + "..."

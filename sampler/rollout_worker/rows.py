@@ -1,0 +1,104 @@
+"""Filling the rows of one token, and carrying what the next rows begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sampler.shm.store import FRAMES, SequenceStore, StoreSpec
+
+
+@dataclass(frozen=True)
+class Block:
+    """Views of the rows that a token stands for, every one [lanes, ...]."""
+
+    arrays: dict[str, np.ndarray]
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    mask: np.ndarray
+    age: np.ndarray
+    episode_id: np.ndarray
+
+
+class RowFiller:
+    """Prepares the rows of a group and moves its state from one row to the next.
+
+    Whatever a row shares with the one before it (the last observation with its frame history, and
+    `overlap` transitions) is kept in the process's own memory between the two, since the learner
+    may release and others may overwrite the old rows before new ones are free.
+    """
+
+    def __init__(self, store: SequenceStore, lanes: range):
+        self.store = store
+        self.spec: StoreSpec = store.spec
+        self.lanes = np.arange(lanes.start, lanes.stop)
+        self.overlapping = 0  # transitions held in the carry: 0 before the first row is finished
+        spec = self.spec
+        # Entries at the end of each array that the next row begins with.
+        self._tails = {s.name: spec.overlap + 1 for s in spec.per_observation()}
+        if spec.stacks_frames:
+            self._tails[FRAMES] = spec.overlap + spec.frame_stack
+        if spec.overlap:
+            self._tails |= {s.name: spec.overlap for s in spec.per_transition()}
+        self.carry = {
+            name: np.zeros((len(lanes), tail) + store[name].shape[3:], store[name].dtype)
+            for name, tail in self._tails.items()
+        }
+        self._ahead = np.arange(1, spec.steps + 1, dtype=np.int32)
+        self._blocks: dict[int, Block] = {}
+
+    def block(self, token: int) -> Block:
+        """The views of a token's rows; made once per token, since tokens come back."""
+        if token not in self._blocks:
+            a = self.store.block(token)
+            self._blocks[token] = Block(
+                a,
+                a["rewards"],
+                a["terminated"],
+                a["truncated"],
+                a["mask"],
+                a["age"],
+                a["episode_id"],
+            )
+        return self._blocks[token]
+
+    def begin(self, block: Block, episode_ids: np.ndarray) -> int:
+        """Start rows with what the last ones ended in; returns the step to go on from.
+
+        The fields that only an episode's end changes are written for the whole row at once.
+        """
+        start = self.overlapping
+        unused = self.spec.overlap - start
+        for name, kept in self.carry.items():
+            block.arrays[name][:, : kept.shape[1] - unused] = kept[:, unused:]
+        block.arrays["lane_id"][:] = self.lanes
+        block.terminated[:, start:] = False
+        block.truncated[:, start:] = False
+        block.mask[:, start:] = True
+        block.episode_id[:, start:] = episode_ids[:, None]
+        block.age[:, start + 1 :] = block.age[:, start : start + 1] + self._ahead[: -start or None]
+        return start
+
+    def end(self, block: Block) -> None:
+        """Keep what the next rows begin with, after the last step of these."""
+        for name, kept in self.carry.items():
+            kept[:] = block.arrays[name][:, -kept.shape[1] :]
+        self.overlapping = self.spec.overlap
+
+    def cut(self, block: Block, step: int) -> None:
+        """Keep only the observation before `step`: the rows are given up half filled."""
+        for name, kept in self.carry.items():
+            source = block.arrays[name]
+            if name == FRAMES:
+                kept[:, -self.spec.frame_stack :] = source[:, step : step + self.spec.frame_stack]
+            elif source.shape[1] == self.spec.steps + 1:
+                kept[:, -1] = source[:, step]
+        self.overlapping = 0
+
+    def begin_episode(self, block: Block, lane: int, step: int, episode_id: int) -> None:
+        """The transition at `step` only reset this lane; observation `step + 1` is the first."""
+        block.mask[lane, step] = False
+        block.age[lane, step + 1 :] = self._ahead[: self.spec.steps - step] - 1
+        block.episode_id[lane, step + 1 :] = episode_id

@@ -1,0 +1,331 @@
+"""One rollout worker: steps its groups of lanes in turn and writes what happens into rows.
+
+A group is always in one of two states. It waits for rows (all are taken: that is the
+back-pressure), or it waits for the policy worker to choose its next actions. While one group
+waits, another is stepped, so with two groups and fast inference the worker never sleeps.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from sampler.errors import EnvError
+from sampler.rollout_worker.lanes import Lanes, StepResult
+from sampler.rollout_worker.observations import ObservationWriter, check_range
+from sampler.rollout_worker.rows import Block, RowFiller
+from sampler.shm.counters import Stage
+from sampler.shm.shared import Shared
+from sampler.shm.signals import ANSWERED, ASKED, REFUSED, REQUEST_WORDS, ROW, STEP, TOKEN, Bell
+from sampler.shm.store import FRAMES
+from sampler.shm.tokens import NONE
+
+NAP = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
+
+
+class Group:
+    """One group of lanes: its environments, its rows, and its request to the policy worker."""
+
+    def __init__(self, index: int, lanes: Lanes, shared: Shared, writer: ObservationWriter):
+        self.index = index
+        self.lanes = lanes
+        self.writer = writer
+        self.shared = shared
+        spec = self.spec = shared.spec
+        topology = shared.topology
+        self.lane_ids = topology.lanes_of_group(index)
+        self.filler = RowFiller(shared.store, self.lane_ids)
+        # Scalar access through a memoryview is several times faster than through numpy.
+        words = memoryview(shared.arena.memory).cast("q")
+        start = shared.arena.layout.fields["requests"][0] // 8 + index * REQUEST_WORDS
+        self.request = words[start : start + REQUEST_WORDS]
+        self.asked = self.request[ASKED]
+        self.observation_names = (
+            [FRAMES] if spec.stacks_frames else [a.name for a in spec.observations]
+        )
+        self.newest = spec.frame_stack  # entry of observation t+1, counted from t
+        self.episode_ids = np.zeros(len(self.lane_ids), np.int64)
+        # Of the games in progress; rewards of the rows in progress are added when they end.
+        self.scores = np.zeros(len(self.lane_ids))
+        self.lengths = np.zeros(len(self.lane_ids), np.int64)
+        self.token = NONE
+        self.block: Block | None = None
+        self.row = 0  # rows begun since the lanes' state was last unbroken
+        self.step = 0
+        self.real_steps = 0  # in the rows in progress: neither repeated nor resets
+
+    def start(self) -> None:
+        """Reset the lanes; their first observations wait in the carry for the first rows."""
+        carry = self.filler.carry
+        mask = carry.get("action_mask")
+        self.lanes.reset([carry[name] for name in self.observation_names], -1, mask)
+        carry["age"][:, -1] = 0
+        for lane in range(len(self.lane_ids)):
+            self.episode_ids[lane] = self._next_episode(lane)
+
+    def _next_episode(self, lane: int) -> int:
+        identifier = int(self.shared.lane_episodes[self.lane_ids[lane]])
+        self.shared.lane_episodes[self.lane_ids[lane]] = identifier + 1
+        return identifier
+
+    # ---- rows
+
+    def claim(self) -> bool:
+        """Ask for rows; False if the group has to wait for them."""
+        self.token = self.shared.tokens.claim(self.index)
+        return self.token != NONE and self._begin()
+
+    def look_for_rows(self) -> bool:
+        """Whether rows have been granted to the waiting group."""
+        self.token = self.shared.tokens.granted(self.index)
+        return self.token != NONE and self._begin()
+
+    def _begin(self) -> bool:
+        self.block = self.filler.block(self.token)
+        a = self.block.arrays
+        self.real_steps = 0
+        self.step = self.filler.begin(self.block, self.episode_ids)
+        self._actions = [a[s.name] for s in self.spec.actions]
+        self._observations = [a[name] for name in self.observation_names]
+        self._mask = a.get("action_mask")
+        self.request[TOKEN] = self.token
+        self.request[ROW] = self.row
+        return True
+
+    def ask(self) -> None:
+        """Publish the request for the actions of the current step; the caller rings the bell."""
+        self.asked += 1
+        self.request[STEP] = self.step
+        self.request[ASKED] = self.asked
+
+    @property
+    def answered(self) -> bool:
+        return self.request[ANSWERED] == self.asked
+
+    @property
+    def refused(self) -> bool:
+        """The policy worker has lost the recurrent state that these rows go on from."""
+        return self.request[REFUSED] == self.asked
+
+    # ---- steps
+
+    def advance(self) -> StepResult:
+        """Step every lane once with the actions that have come, and record what happened."""
+        block, t = self.block, self.step
+        assert block is not None
+        result = self.lanes.step(
+            [leaf[:, t] for leaf in self._actions],
+            self._observations,
+            t + self.newest,
+            self._mask,
+            t + 1,
+        )
+        try:
+            block.rewards[:, t] = result.rewards
+        except (TypeError, ValueError):
+            raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
+        self.real_steps += len(self.lane_ids) - len(result.resets)
+        for lane in result.resets:
+            self.episode_ids[lane] = self._next_episode(lane)
+            self.filler.begin_episode(block, lane, t, int(self.episode_ids[lane]))
+        for lane, terminated, truncated, _ in result.ended:
+            block.terminated[lane, t] = terminated
+            block.truncated[lane, t] = truncated
+        if self.spec.previous:
+            self._write_previous(block, t, result)
+        self.step = t + 1
+        return result
+
+    def _write_previous(self, block: Block, t: int, result: StepResult) -> None:
+        names = [spec.name for spec in self.spec.actions]
+        for name in names:
+            block.arrays[f"previous_{name}"][:, t + 1] = block.arrays[name][:, t]
+        block.arrays["previous_rewards"][:, t + 1] = block.rewards[:, t]
+        for lane in result.resets:
+            for name in names:
+                block.arrays[f"previous_{name}"][lane, t + 1] = 0
+            block.arrays["previous_rewards"][lane, t + 1] = 0
+
+    def end_episode(self, lane: int, game_over: bool) -> tuple[float, int]:
+        """Score and length of the game in `lane`, whose episode ended with the last step.
+
+        Both start again if the whole game is over.
+        """
+        block, end = self.block, self.step
+        assert block is not None
+        in_row = float(self._fresh_rewards(block)[lane].sum(dtype=np.float64))
+        score = float(self.scores[lane]) + in_row
+        self.lengths[lane] += block.age[lane, end]
+        length = int(self.lengths[lane])
+        if game_over:
+            self.scores[lane] = -in_row  # so that the row's own sum leaves only what comes after
+            self.lengths[lane] = 0
+        return score, length
+
+    def _fresh_rewards(self, block: Block) -> np.ndarray:
+        """Rewards of the rows in progress so far, without those repeated from the rows before."""
+        return block.rewards[:, self.filler.overlapping : self.step]
+
+    # ---- ends of rows
+
+    def finish(self) -> bool:
+        """Check and hand over the full rows. False if they had been given up meanwhile."""
+        block = self.block
+        assert block is not None
+        self._check(block)
+        self.scores += self._fresh_rewards(block).sum(axis=1, dtype=np.float64)
+        self.filler.end(block)
+        self.row += 1
+        return self.shared.tokens.finish(self.token)
+
+    def cut(self) -> int:
+        """Throw the half-filled rows away but go on from here; returns the steps lost."""
+        block = self.block
+        assert block is not None
+        self.scores += self._fresh_rewards(block).sum(axis=1, dtype=np.float64)
+        self.filler.cut(block, self.step)
+        self.row = 0
+        return self.real_steps
+
+    def restart_rows(self) -> int:
+        """Begin the same rows again from the current observation; returns the steps lost."""
+        lost = self.cut()
+        self._begin()
+        return lost
+
+    def _check(self, block: Block) -> None:
+        """Refuse values outside the spaces before anybody learns from them."""
+        if not np.isfinite(block.rewards).all():
+            lane, step = np.argwhere(~np.isfinite(block.rewards))[0].tolist()
+            raise EnvError(
+                f"reward {block.rewards[lane, step]} in lane {self.lane_ids[lane]}; "
+                "rewards must be finite: correct or clip them in the environment"
+            )
+        for leaf, rows in zip(self.writer.leaves, self._observations, strict=True):
+            check_range(leaf, rows)
+
+
+class RolloutWorker:
+    """All groups of one worker, and the loop that serves them."""
+
+    def __init__(
+        self,
+        index: int,
+        shared: Shared,
+        bell: Bell,
+        policy_bell: Bell,
+        learner_bell: Bell,
+        lanes: list[Lanes],
+        observation_space: Any,
+        frame_skip: int,
+    ):
+        """`lanes`: one entry per group; `observation_space`: of one environment."""
+        self.index = index
+        self.shared = shared
+        self.bell, self.policy_bell, self.learner_bell = bell, policy_bell, learner_bell
+        self.counters = shared.counters.rollout[index]
+        self.control = shared.counters.learner
+        self.frame_skip = frame_skip
+        writer = ObservationWriter(observation_space)
+        self.groups = [
+            Group(group, group_lanes, shared, writer)
+            for group, group_lanes in zip(shared.topology.groups_of(index), lanes, strict=True)
+        ]
+        self._stopping = self.control.index["stop"]
+        self._pausing = self.control.index["pause"]
+
+    def start(self) -> None:
+        """Reset every lane and ask for the first rows."""
+        for group in self.groups:
+            group.start()
+        self.counters["ready"] = 1
+        self.learner_bell.ring()
+        for group in self.groups:
+            self._claim(group)
+
+    def run(self) -> None:
+        """Work until the sampler stops."""
+        self.start()
+        words = self.control.words
+        while not words[self._stopping]:
+            if words[self._pausing]:
+                self.counters.enter(Stage.PAUSED)
+                self.bell.wait(NAP)
+            elif not self.advance():
+                self.sleep()
+
+    def advance(self) -> bool:
+        """Do everything that can be done without waiting; False if that was nothing."""
+        advanced = False
+        for group in self.groups:
+            if group.token == NONE:
+                if group.look_for_rows():
+                    self._ask(group)
+                    advanced = True
+            elif group.answered:
+                self._step(group)
+                advanced = True
+            elif group.refused:
+                self.counters.add("lost_steps", group.restart_rows())
+                self._ask(group)
+                advanced = True
+        return advanced
+
+    def sleep(self) -> None:
+        """Wait for the bell, and account for what was waited for."""
+        for_rows = all(group.token == NONE for group in self.groups)
+        stage = Stage.WAITING_FOR_ROWS if for_rows else Stage.WAITING
+        began = self.counters.enter(stage)
+        self.bell.wait(NAP)
+        waited = time.monotonic_ns() - began
+        self.counters.add("token_wait_ns" if for_rows else "wait_ns", waited)
+
+    def _ask(self, group: Group) -> None:
+        group.ask()
+        self.policy_bell.ring()
+
+    def _claim(self, group: Group) -> None:
+        if group.claim():
+            self._ask(group)
+
+    def _step(self, group: Group) -> None:
+        counters = self.counters
+        began = counters.enter(Stage.STEPPING)
+        result = group.advance()
+        counters.add("step_ns", time.monotonic_ns() - began)
+        steps = len(group.lane_ids) - len(result.resets)
+        counters.add("steps", steps)
+        counters.add("frames", steps * self.frame_skip)
+        if result.resets:
+            counters.add("masked_steps", len(result.resets))
+        for lane, _, _, game_over in result.ended:
+            counters.add("episodes", 1)
+            score, length = group.end_episode(lane, game_over)
+            if game_over:
+                self.shared.episodes.put(
+                    self.index, group.lane_ids[lane], score, length, length * self.frame_skip
+                )
+        if group.step == self.shared.spec.steps:
+            self._finish(group)
+        elif self.shared.tokens.is_filling(group.token):
+            self._ask(group)
+        else:
+            self._give_up(group)
+
+    def _finish(self, group: Group) -> None:
+        if not group.finish():
+            self.counters.add("lost_steps", group.real_steps)
+        self.learner_bell.ring()
+        self._claim(group)
+
+    def _give_up(self, group: Group) -> None:
+        """The learner no longer waits for these rows: go on in new ones from here."""
+        self.counters.add("lost_steps", group.cut())
+        self.shared.tokens.finish(group.token)
+        self._claim(group)
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.lanes.close()

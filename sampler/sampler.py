@@ -1,0 +1,223 @@
+"""`Sampler`: finished batches out, weights in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sampler.assembly import ModelFactory, assemble
+from sampler.batch import Lease, SequenceBatch
+from sampler.config import SamplerConfig
+from sampler.errors import BatchTimeout, ConfigError, FastrlError
+from sampler.serial import SerialWorkers
+from sampler.shm.counters import Stage
+from sampler.shm.mailbox import Episode
+from sampler.shm.tokens import NONE
+from sampler.statistics import statistics
+from sampler.supervisor.processes import ProcessWorkers
+
+if TYPE_CHECKING:
+    from torch import nn
+
+LOOK = 0.5  # seconds between two looks at failures and stragglers while waiting for a batch
+
+
+class Sampler:
+    """Steps environments in worker processes and yields finished batches of sequences.
+
+    Use it as a context manager and iterate; each batch is released at the next turn:
+
+        with Sampler(config, model=make_model) as sampler:
+            for batch in sampler:
+                ...
+                sampler.publish(model)
+
+    `model` is a factory `make_model(observation_space, action_space)`, by default the library's
+    own. The instance that it makes here is `sampler.model`; its weights are version 0.
+    Raises ConfigError for settings that cannot work and EnvError for an environment that cannot be
+    made, before any process is started.
+    """
+
+    def __init__(self, config: SamplerConfig, model: ModelFactory | None = None):
+        self.config = config
+        self._closed = True  # until there is something to close
+        self._assembly = assembly = assemble(config, model)
+        self._shared = assembly.shared
+        self._counters = self._shared.counters.learner
+        self.observation_space = assembly.observation_space
+        self.action_space = assembly.action_space
+        self.model: nn.Module | None = None
+        self._batch: SequenceBatch | None = None
+        self._episodes: list[Episode] = []
+        if assembly.parts is not None:
+            self._prepare_publishing(assembly.parts.model)
+        self._workers = SerialWorkers(assembly) if config.serial else ProcessWorkers(assembly)
+        self._closed = False
+        try:
+            self._workers.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare_publishing(self, model: nn.Module) -> None:
+        from sampler.models import epsilon_ladder
+        from sampler.policy_worker.parameters import ParameterBlock
+
+        self.model = model
+        self._parameters = ParameterBlock(model)
+        if "q_values" in self._assembly.spec.outputs:
+            self.set_epsilon(np.asarray(epsilon_ladder(self.config.lanes)))
+        self.publish(model)
+
+    # ---- batches
+
+    def __iter__(self) -> Iterator[SequenceBatch]:
+        """Batches for ever; each is released when the next one is asked for."""
+        while not self._closed:
+            yield self.get_batch()
+
+    def get_batch(self, timeout: float | None = None) -> SequenceBatch:
+        """The next finished batch; releases the one before.
+
+        Raises BatchTimeout if none is finished within `timeout` seconds, and the error of a worker
+        that cannot be restarted any more.
+        """
+        if self._closed:
+            raise FastrlError("this sampler is closed; make a new one")
+        if self._batch is not None:
+            self._batch.release()
+        began = self._counters.enter(Stage.WAITING)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        buffer = self._shared.tokens.complete()
+        while buffer == NONE:
+            self._workers.check()
+            remaining = LOOK if deadline is None else deadline - time.monotonic()
+            if remaining <= 0:
+                raise BatchTimeout(f"no batch was finished within {timeout} s; {self._progress()}")
+            self._workers.wait(min(remaining, LOOK))
+            if self.config.straggler_timeout is not None:
+                self._shared.tokens.abandon_late(self.config.straggler_timeout)
+            buffer = self._shared.tokens.complete()
+        waited = self._counters.enter(Stage.LEARNING) - began
+        self._counters.add("wait_ns", waited)
+        self._counters.add("batches", 1)
+        self._batch = self._take(buffer)
+        return self._batch
+
+    def _take(self, buffer: int) -> SequenceBatch:
+        shared, spec = self._shared, self._assembly.spec
+        given_up = shared.tokens.hold(buffer)
+        fields = shared.store.buffer(buffer)
+        if given_up.any():
+            late = np.repeat(given_up, spec.rows_per_token)
+            fields["mask"][late] = False
+            self._counters.add("abandoned_rows", int(late.sum()))
+        return SequenceBatch(
+            fields,
+            spec,
+            self.observation_space,
+            self.action_space,
+            self._assembly.model_inputs,
+            Lease(lambda: self._release(buffer)),
+        )
+
+    def _release(self, buffer: int) -> None:
+        if self._closed:
+            return
+        if self.config.debug:
+            poison(self._shared.store.buffer(buffer))
+        self._workers.wake(self._shared.tokens.release(buffer))
+
+    def _progress(self) -> str:
+        steps = sum(row["steps"] for row in self._shared.counters.rollout)
+        per_batch = self.config.batch * self.config.rollout
+        return f"{steps} steps have been made so far, and a batch takes {per_batch}"
+
+    # ---- weights and exploration
+
+    def publish(self, model: nn.Module) -> int:
+        """Send the weights of `model` to the policy workers; returns their version.
+
+        Never waits for a policy worker. The model must have the parameters of `sampler.model`.
+        """
+        if self.model is None:
+            raise ConfigError('inference="random" uses no weights; there is nothing to publish')
+        began = time.monotonic_ns()
+        state = {name.removeprefix("_orig_mod."): t for name, t in model.state_dict().items()}
+        if missing := {name for name, *_ in self._parameters.entries} ^ set(state):
+            raise ConfigError(
+                f"the published model differs from the sampler's in {sorted(missing)[0]!r}; "
+                "publish a model made by the same factory"
+            )
+        weights = self._shared.weights
+        self._parameters.copy(state, self._parameters.views(weights.begin()))
+        version = weights.publish()
+        self._counters["version"] = version
+        self._counters.add("publishes", 1)
+        self._counters.add("publish_ns", time.monotonic_ns() - began)
+        return version
+
+    @property
+    def version(self) -> int:
+        """Version of the weights last published."""
+        return self._shared.weights.version
+
+    def set_epsilon(self, epsilon: float | np.ndarray) -> None:
+        """Exploration of models with Q-values: one probability, or one for each lane, [lanes]."""
+        self._shared.epsilon[:] = epsilon
+
+    # ---- everything else
+
+    def episodes(self) -> list[Episode]:
+        """Whole games finished since the last call, with raw scores."""
+        return self._shared.episodes.take()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of all processes since the start, as a nested dict."""
+        return statistics(self._shared, self._workers.restarts)
+
+    @property
+    def bytes_per_step(self) -> float:
+        """Bytes of shared memory that the store takes for each step it holds."""
+        return self._assembly.spec.bytes_per_step
+
+    def pause(self) -> None:
+        """Stop stepping environments after the current step, until `resume`."""
+        self._counters["pause"] = 1
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._counters["pause"] = 0
+        self._workers.wake(list(range(self._shared.topology.groups)))
+
+    def close(self) -> None:
+        """Stop all workers and give everything back, within seconds; idempotent.
+
+        Arrays of a batch that somebody still holds stay readable.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._counters["stop"] = 1
+        self._workers.close()
+        self._assembly.close()
+
+    def __enter__(self) -> Sampler:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def poison(fields: dict[str, np.ndarray]) -> None:
+    """Make every value of released rows one that no learner can mistake for data."""
+    for array in fields.values():
+        if array.dtype.kind == "f":
+            array.fill(np.nan)
+        elif array.dtype.kind in "iu":
+            array.fill(np.iinfo(array.dtype).max)
+        else:
+            array.fill(True)

@@ -1,0 +1,109 @@
+"""Everything that the processes of one sampler share, in one arena."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sampler.shm.arena import Arena, Field, Layout
+from sampler.shm.counters import Counters
+from sampler.shm.lock import ProcessLock
+from sampler.shm.mailbox import EpisodeRings, ErrorSlots
+from sampler.shm.signals import request_field
+from sampler.shm.store import SequenceStore, StoreSpec
+from sampler.shm.tokens import TokenPool
+from sampler.shm.weights import WeightStore
+
+
+@dataclass(frozen=True)
+class Topology:
+    """How many processes, groups and lanes there are, and which belongs to which."""
+
+    workers: int
+    groups_per_worker: int
+    lanes_per_group: int
+    policy_workers: int
+
+    @property
+    def groups(self) -> int:
+        return self.workers * self.groups_per_worker
+
+    @property
+    def lanes(self) -> int:
+        return self.groups * self.lanes_per_group
+
+    def groups_of(self, worker: int) -> range:
+        return range(worker * self.groups_per_worker, (worker + 1) * self.groups_per_worker)
+
+    def lanes_of_group(self, group: int) -> range:
+        return range(group * self.lanes_per_group, (group + 1) * self.lanes_per_group)
+
+    def policy_of(self, worker: int) -> int:
+        """The policy worker that serves a rollout worker."""
+        return worker % self.policy_workers
+
+    def groups_served_by(self, policy: int) -> list[int]:
+        return [
+            group
+            for worker in range(policy, self.workers, self.policy_workers)
+            for group in self.groups_of(worker)
+        ]
+
+    # Every process has a slot for its error: rollout workers first, then policy workers.
+
+    @property
+    def processes(self) -> int:
+        return self.workers + self.policy_workers
+
+    def policy_slot(self, policy: int) -> int:
+        return self.workers + policy
+
+
+class Shared:
+    """The arena of a sampler and typed access to all that lies in it. Can be sent to a child."""
+
+    def __init__(self, spec: StoreSpec, topology: Topology, weight_bytes: int, sync: bool):
+        """Allocates the memory. Raises ConfigError where the machine cannot give it."""
+        fields = [
+            *spec.fields(),
+            *TokenPool.fields(spec.buffers, spec.tokens_per_buffer, topology.groups),
+            request_field(topology.groups),
+            Counters.field(topology.workers, topology.policy_workers),
+            *EpisodeRings.fields(topology.workers),
+            *ErrorSlots.fields(topology.processes),
+            *WeightStore.fields(weight_bytes),
+            Field("lane_episodes", (topology.lanes,), np.dtype(np.int64)),
+            Field("epsilon", (topology.lanes,), np.dtype(np.float32)),
+        ]
+        remedy = (
+            f"lower buffers={spec.buffers}, batch={spec.rows} or rollout={spec.steps}, "
+            "or free memory"
+        )
+        self.spec, self.topology, self.sync = spec, topology, sync
+        self.arena = Arena(Layout(fields), remedy)
+        self._open()
+        self.tokens.reset()
+        self.weights.reset()
+
+    def _open(self) -> None:
+        topology = self.topology
+        self.store = SequenceStore(self.arena, self.spec)
+        self.tokens = TokenPool(self.arena, ProcessLock(self.arena.fd), self.sync)
+        self.requests = self.arena["requests"]
+        self.counters = Counters(self.arena, topology.workers, topology.policy_workers)
+        self.episodes = EpisodeRings(self.arena)
+        self.errors = ErrorSlots(self.arena)
+        self.weights = WeightStore(self.arena)
+        self.lane_episodes = self.arena["lane_episodes"]  # [lanes], id of the next episode
+        self.epsilon = self.arena["epsilon"]  # [lanes], exploration of models with Q-values
+
+    def close(self) -> None:
+        self.arena.close()
+
+    def __getstate__(self) -> tuple:
+        return self.spec, self.topology, self.sync, self.arena
+
+    def __setstate__(self, state: tuple) -> None:
+        self.spec, self.topology, self.sync, self.arena = state
+        self._open()

@@ -1,0 +1,52 @@
+"""`Sampler.stats()`: all counters as one nested dict of cumulative figures."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sampler.shm.counters import CounterRow
+from sampler.shm.shared import Shared
+
+NANO = 1e-9
+
+
+def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
+    """Counts since the start, and seconds spent; take differences of two calls for rates."""
+    counters = shared.counters
+    learner = counters.learner
+    return {
+        "time": time.monotonic(),
+        **{
+            name: sum(row[name] for row in counters.rollout)
+            for name in ("steps", "frames", "episodes", "masked_steps", "lost_steps")
+        },
+        "abandoned_rows": learner["abandoned_rows"],
+        "restarts": restarts,
+        "version": learner["version"],
+        "rollout": [
+            _process(row, ("pid", "steps", "frames", "episodes"), ("step", "wait", "token_wait"))
+            for row in counters.rollout
+        ],
+        "policy": [
+            _process(
+                row,
+                ("pid", "batches", "observations", "weight_loads"),
+                ("wait", "gather", "inference", "write", "weights"),
+            )
+            for row in counters.policy
+        ],
+        "learner": {
+            "batches": learner["batches"],
+            "publishes": learner["publishes"],
+            "wait_seconds": learner["wait_ns"] * NANO,
+            "publish_seconds": learner["publish_ns"] * NANO,
+        },
+    }
+
+
+def _process(row: CounterRow, counts: tuple[str, ...], times: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        **{name: row[name] for name in counts},
+        "seconds": {name: row[f"{name}_ns"] * NANO for name in times},
+    }

@@ -1,0 +1,1 @@
+"""Starting, watching, restarting and stopping the worker processes."""

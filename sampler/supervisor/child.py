@@ -1,0 +1,69 @@
+"""What every worker process does first, and how it reports the error that ends it."""
+
+from __future__ import annotations
+
+import faulthandler
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing import parent_process
+
+from sampler.errors import FastrlError
+from sampler.shm.counters import CounterRow, Stage
+from sampler.shm.shared import Shared
+
+
+def run_child(
+    shared: Shared,
+    slot: int,
+    counters: CounterRow,
+    name: Callable[[], str],
+    body: Callable[[], None],
+) -> None:
+    """Run `body` in a worker process; leave a report and exit with 1 if it raises.
+
+    `slot` is the process's error slot; `name()` says what it was doing, for the report.
+    """
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    faulthandler.register(signal.SIGUSR1)
+    counters["pid"] = os.getpid()
+    counters.enter(Stage.STARTING)
+    try:
+        body()
+    except Exception as error:
+        shared.errors.put(slot, report(name(), error))
+        counters.enter(Stage.STOPPED)
+        sys.exit(1)
+    counters.enter(Stage.STOPPED)
+
+
+def report(name: str, error: Exception) -> str:
+    """An error as text that `parse_report` reads: its kind, one line, and the traceback."""
+    message = " ".join(str(error).split())
+    kind = type(error).__name__
+    line = message if isinstance(error, FastrlError) else f"{kind}: {message}"
+    return json.dumps(
+        {"kind": kind, "message": f"{name}: {line}", "traceback": traceback.format_exc()[-8000:]}
+    )
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when the sampler's process ends, however that ends.
+
+    The pipe that multiprocessing keeps to the parent reports its end as an event on it, and SIGIO
+    ends a process unless it is handled, even one that is stuck in an environment's own code.
+    """
+    parent = parent_process()
+    assert parent is not None
+    sentinel = parent.sentinel
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([sentinel], [], [], 0)[0]:
+        os._exit(1)  # it ended before the signal was armed

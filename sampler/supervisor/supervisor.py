@@ -1,0 +1,221 @@
+"""The supervisor: owns the worker processes of one sampler, and a thread that watches them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+
+from sampler import errors
+from sampler.config import SamplerConfig
+from sampler.errors import EnvError, FastrlError, WorkerError
+from sampler.resources import thread_environment
+from sampler.shm.counters import CounterRow, Stage
+from sampler.shm.shared import Shared
+
+logger = logging.getLogger("fastrl")
+
+WATCH_INTERVAL = 0.2  # seconds between two looks at the heartbeats
+STOP_TIMEOUT = 2.0  # seconds that workers have to stop by themselves
+PRELOADED = ["sampler.rollout_worker.process", "sampler.policy_worker.process"]
+
+
+@dataclass
+class Worker:
+    """One worker process: how it is started, and what belongs to it in shared memory."""
+
+    name: str
+    slot: int
+    counters: CounterRow
+    launch: Callable[[int], BaseProcess]
+    """Makes the (unstarted) process, given how often it has been restarted."""
+    recover: Callable[[], None]
+    """Takes back what the dead process held, before it is started again."""
+    environment: bool
+    """Whether it runs environments, so that `step_timeout` applies to it."""
+    process: BaseProcess | None = None
+    restarts: int = 0
+
+
+class Supervisor:
+    """Starts workers, restarts those that fail, and keeps the error when it gives up."""
+
+    def __init__(
+        self,
+        config: SamplerConfig,
+        shared: Shared,
+        workers: list[Worker],
+        wake: Callable[[], None],
+    ):
+        """`wake()` is called when something has happened that a waiting learner must see."""
+        self.config = config
+        self.shared = shared
+        self.workers = workers
+        self.wake = wake
+        self.failure: FastrlError | None = None
+        self.restarts = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fastrl supervisor", daemon=True)
+        self._started = 0.0
+
+    def start(self) -> None:
+        """Start every worker and begin to watch. They become ready on their own."""
+        self._started = time.monotonic()
+        for worker in self.workers:
+            self._launch(worker)
+        self._thread.start()
+
+    @property
+    def ready(self) -> bool:
+        return all(worker.counters["ready"] for worker in self.workers)
+
+    def _launch(self, worker: Worker) -> None:
+        worker.counters["ready"] = 0
+        worker.counters["stage"] = Stage.STARTING
+        with thread_environment(1), _without_main():
+            worker.process = worker.launch(worker.restarts)
+            worker.process.start()
+
+    # ---- watching
+
+    def _watch(self) -> None:
+        while not self._stopping.is_set() and self.failure is None:
+            sentinels = {w.process.sentinel: w for w in self.workers if w.process is not None}
+            ended = connection.wait(list(sentinels), WATCH_INTERVAL)
+            if self._stopping.is_set():
+                return
+            try:
+                for sentinel in ended:
+                    self._after_death(sentinels[sentinel])  # type: ignore[index]
+                self._check_timeouts()
+            except Exception as error:  # the watcher must not die silently
+                self._fail(WorkerError(f"the supervisor failed: {type(error).__name__}: {error}"))
+
+    def _after_death(self, worker: Worker) -> None:
+        process = worker.process
+        assert process is not None
+        process.join()
+        error = self._diagnose(worker, process.exitcode)
+        process.close()
+        worker.process = None
+        if not worker.counters["ready"] and not worker.restarts:
+            self._fail(error)  # it never worked: a restart would only repeat the error
+        elif self.restarts >= self.config.max_restarts:
+            limit = f"gave up after {self.config.max_restarts} restarts (max_restarts): {error}"
+            self._fail(_with_traceback(type(error)(limit), error.traceback_text))
+        else:
+            self.restarts += 1
+            worker.restarts += 1
+            logger.warning("%s; restart %d of %d", error, self.restarts, self.config.max_restarts)
+            worker.recover()
+            self._launch(worker)
+            worker.counters["restarts"] = worker.restarts
+            self.wake()
+
+    def _diagnose(self, worker: Worker, exitcode: int | None) -> FastrlError:
+        """The error that a dead worker reported, or what its exit code says."""
+        text = self.shared.errors.take(worker.slot)
+        if not text:
+            how = f"signal {-exitcode}" if exitcode and exitcode < 0 else f"exit code {exitcode}"
+            return WorkerError(f"{worker.name} ended unexpectedly ({how})")
+        report = json.loads(text)
+        kind = getattr(errors, report["kind"], WorkerError)
+        return _with_traceback(kind(report["message"]), report["traceback"])
+
+    def _fail(self, error: FastrlError) -> None:
+        text = error.traceback_text
+        logger.debug("%s\n%s", error, text)
+        self.failure = error
+        self.wake()
+
+    def _check_timeouts(self) -> None:
+        now = time.monotonic_ns()
+        limit = self.config.step_timeout
+        for worker in self.workers:
+            if not worker.process:
+                continue
+            seconds = (now - worker.counters["stage_since"]) / 1e9
+            stage = worker.counters["stage"]
+            if limit and worker.environment and stage == Stage.STEPPING and seconds > limit:
+                lane = worker.counters["lane"]
+                logger.warning(
+                    "%s: lane %d of its group has not finished a step or reset for %.1f s "
+                    "(step_timeout=%s); ending the worker",
+                    worker.name,
+                    lane,
+                    seconds,
+                    limit,
+                )
+                worker.process.kill()
+        if not self.ready and time.monotonic() - self._started > self.config.start_timeout:
+            late = [w.name for w in self.workers if not w.counters["ready"] and not w.restarts]
+            if late:
+                self._fail(
+                    EnvError(
+                        f"{', '.join(late[:3])} not ready after start_timeout="
+                        f"{self.config.start_timeout:.0f} s; raise it, or use fewer workers"
+                    )
+                )
+
+    def kill(self, slot: int) -> None:
+        """End the worker with this error slot; the watcher then starts it again."""
+        for worker in self.workers:
+            if worker.slot == slot and worker.process is not None:
+                worker.process.kill()
+
+    # ---- stopping
+
+    def stop(self) -> None:
+        """End every worker, within `STOP_TIMEOUT` seconds and a little; idempotent."""
+        self._stopping.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(STOP_TIMEOUT)
+        deadline = time.monotonic() + STOP_TIMEOUT
+        for worker in self.workers:
+            if worker.process is not None:
+                worker.process.join(max(0.0, deadline - time.monotonic()))
+        for worker in self.workers:
+            process, worker.process = worker.process, None
+            if process is not None:
+                if process.is_alive():
+                    process.kill()
+                process.join(STOP_TIMEOUT)
+                if process.exitcode is not None:
+                    process.close()
+
+
+def _with_traceback(error: FastrlError, text: str) -> FastrlError:
+    error.traceback_text = text
+    return error
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start children that do not run the caller's script again.
+
+    Everything of the script that a child needs is sent with cloudpickle, so a script needs no
+    `if __name__ == "__main__"` guard, and works in notebooks.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def context(method: str) -> multiprocessing.context.BaseContext:
+    """The multiprocessing context; a fork server loads the workers' modules only once."""
+    chosen = multiprocessing.get_context(method)
+    if method == "forkserver":
+        chosen.set_forkserver_preload(PRELOADED)
+    return chosen
