@@ -54,5 +54,4 @@ class A2C(ActorCritic):
             policy = policy_gradient_loss(now.log_probs, advantages, part.valid)
             value = value_loss(now.values[:, :-1], targets, mask=part.valid)
             self.descend(part, now, targets, policy, value, {})
-        self.publish(publish)
-        return self.finish()
+        return self.finish(part, publish)

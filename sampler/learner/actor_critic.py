@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sampler.errors import ConfigError
-from sampler.learner.base import Learner, LearnerConfig, check_range
+from sampler.learner.base import Learner, LearnerConfig, Publish, check_range
 from sampler.learner.losses import (
     Reduction,
     approximate_kl,
@@ -23,7 +23,7 @@ from sampler.learner.losses import (
 )
 from sampler.learner.metrics import lag_metrics
 from sampler.learner.normalize import RewardScaler
-from sampler.models.distributions import make_distribution
+from sampler.models.distributions import distribution_for
 from sampler.spaces import map_leaves
 
 if TYPE_CHECKING:
@@ -103,10 +103,11 @@ class Rollout:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Rollout:
         """This rollout with `function` applied to every tensor."""
-        parts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return Rollout(
-            **{n: None if p is None else map_leaves(function, p) for n, p in parts.items()}
-        )
+        parts: dict[str, Any] = {
+            name: None if part is None else map_leaves(function, part)
+            for name, part in vars(self).items()
+        }
+        return Rollout(**parts)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class ActorCritic(Learner):
         precision: str = "auto",
     ) -> None:
         super().__init__(model, observation_space, action_space, config, device, precision)
-        self.make_distribution = make_distribution(action_space)
+        self.make_distribution = distribution_for(model, action_space)
         self.reward_scaler = RewardScaler(config.gamma) if config.normalise_rewards else None
         self.lags: dict[str, float] = {}
         """Lag figures of the batch in hand."""
@@ -178,7 +179,7 @@ class ActorCritic(Learner):
         cuts = batch.terminated | batch.truncated
         cuts[:, :-1] |= ~real[:, 1:]
         discounts = self.config.gamma * ~batch.terminated
-        return Rollout(
+        rollout = Rollout(
             obs=data.model_obs,
             state=state,
             is_first=data.is_first,
@@ -192,12 +193,30 @@ class ActorCritic(Learner):
             real=self._tensor(real),
             valid=self._tensor(valid),
         )
+        kept = real.any(1)
+        if not kept.all():  # rows that were given up hold anything, NaN included
+            rollout = rollout[self._tensor(kept.nonzero()[0])]
+        if self.batches == 0:
+            self._update_normaliser(rollout)
+        return rollout
+
+    def _update_normaliser(self, rollout: Rollout) -> None:
+        """Let the model see the observations that were acted on, for its running statistics.
+
+        This comes after a batch was learned from, so that acting and learning agree about it, but
+        before the very first one, which would otherwise be seen raw.
+        """
+        update = getattr(self.model, "update_normaliser", None)
+        if update is not None:
+            bootstrap = torch.zeros_like(rollout.real[:, :1])  # seen again as the next row's first
+            update(rollout.obs, torch.cat((rollout.real, bootstrap), dim=1))
 
     def _lag(self, batch: SequenceBatch) -> np.ndarray:
         """[B, T] versions between acting and now. A learner that was told no version so far takes
         the newest in the batch for its own."""
-        self.version = max(self.version, int(batch.policy_version.max()))
-        return self.version - batch.policy_version
+        versions = batch.policy_version
+        self.version = max(self.version, int(versions[batch.mask].max(initial=0)))
+        return self.version - versions
 
     def _rewards(self, batch: SequenceBatch) -> np.ndarray:
         """[B, T] float32: the rewards to learn from; 0 where no transition happened."""
@@ -268,8 +287,11 @@ class ActorCritic(Learner):
                 }
             )
 
-    def finish(self) -> dict[str, float]:
-        """Count a batch; the metrics of its update by name."""
+    def finish(self, rollout: Rollout, publish: Publish) -> dict[str, float]:
+        """Publish what was learned from a batch; the metrics of its update by name."""
+        if self.batches:
+            self._update_normaliser(rollout)
+        self.publish(publish)
         self.batches += 1
         return {
             **self.metrics.means(),

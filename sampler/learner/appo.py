@@ -74,14 +74,12 @@ class APPO(ActorCritic):
 
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         rollout = self.rollout(batch)
-        for _ in range(self.config.epochs):
-            for rows in row_slices(len(batch), self.config.minibatches):
-                self._learn(rollout[rows])
-                if self.config.publish_every == "minibatch":
-                    self.publish(publish)
-        if self.config.publish_every == "batch":
-            self.publish(publish)
-        return self.finish()
+        minibatches = row_slices(len(rollout.valid), self.config.minibatches) * self.config.epochs
+        for number, rows in enumerate(minibatches):
+            if number and self.config.publish_every == "minibatch":
+                self.publish(publish)
+            self._learn(rollout[rows])
+        return self.finish(rollout, publish)
 
     def _learn(self, part: Rollout) -> None:
         """One optimiser step on some rows, [b, T]."""

@@ -103,9 +103,9 @@ class Learner:
         self.action_space = action_space
         self.device = resolve_device(device)
         self.dtype = resolve_precision(precision, self.device, model)
-        self.model = model.to(self.device)
         if _has_convolutions(model):
-            self.model = self.model.to(memory_format=torch.channels_last)
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model: Any = model.to(self.device)
         self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimiser = make_optimiser(list(self.parameters.values()), config)
         self.guard = FiniteGuard(config.max_non_finite)

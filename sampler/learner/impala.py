@@ -70,5 +70,4 @@ class IMPALA(ActorCritic):
             policy = policy_gradient_loss(now.log_probs, advantages, valid, reduction)
             value = value_loss(now.values[:, :-1], vs, mask=valid, reduction=reduction)
             self.descend(part, now, vs, policy, value, {}, reduction)
-        self.publish(publish)
-        return self.finish()
+        return self.finish(part, publish)

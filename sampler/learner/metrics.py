@@ -130,7 +130,6 @@ def entropy_floor(action_space: gym.Space) -> float:
     each continuous one.
     """
     total = 0.0
-    discrete = True
     for leaf in leaves(action_space, "actions"):
         space: Any = leaf.space
         if isinstance(space, gym.spaces.Discrete):
@@ -140,8 +139,7 @@ def entropy_floor(action_space: gym.Space) -> float:
         elif isinstance(space, gym.spaces.MultiBinary):
             total += 0.01 * math.prod(leaf.shape) * math.log(2)
         else:
-            discrete = False
             total += math.prod(leaf.shape) * (
                 math.log(0.005) + 0.5 * math.log(2 * math.pi * math.e)
             )
-    return total if discrete or total < 0 else 0.0
+    return total

@@ -44,7 +44,7 @@ class PPOConfig(ActorCriticConfig):
     normalise_advantages: bool = True
     """Give the advantages of a minibatch mean 0 and standard deviation 1."""
     target_kl: float = 0.0
-    """Approximate KL from the acting policy, in nats, that ends the passes over a batch; 0: none."""
+    """Approximate KL from the acting policy, in nats, that ends the passes; 0: none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,6 +66,8 @@ class PPO(ActorCritic):
 
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         rollout = self.rollout(batch)
+        if not rollout.valid.any():
+            return self.finish(rollout, publish)
         # The last observation's value is not stored, so one pass computes all of them: it also
         # gives a recurrent model its state there, and makes old and new values equally precise.
         with torch.no_grad():
@@ -86,8 +88,7 @@ class PPO(ActorCritic):
                 divergence = self._learn(part, advantages[index], targets[index])
             if 0 < self.config.target_kl < divergence:
                 break
-        self.publish(publish)
-        return self.finish()
+        return self.finish(rollout, publish)
 
     def _minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, Any]]:
         """Disjoint random parts of the valid steps, and what picks the same from [B, T] tensors.

@@ -12,7 +12,8 @@ from sampler.errors import BatchTimeout, ConfigError
 from sampler.learner.base import Learner
 
 if TYPE_CHECKING:
-    from sampler.sampler import Episode, Sampler
+    from sampler.sampler import Sampler
+    from sampler.shm.mailbox import Episode
 
 _POLL = 0.25  # seconds after which a wait for a batch looks at `stop` again
 
@@ -87,6 +88,7 @@ class Trainer:
         self.hooks = tuple(hooks)
         self.stop = stop or threading.Event()
         self.progress = Progress(total_steps=total_steps)
+        self._frame_skip = 0
 
     def run(self) -> Progress:
         """Train to the end; the last progress record. Hooks may take `state_dict()`."""
@@ -95,7 +97,6 @@ class Trainer:
         start = time.monotonic()
         wait = update = 0.0
         steps, frames, batches = begin.steps, begin.frames, begin.batches
-        frame_skip = getattr(sampler, "frame_skip", 1)
         if begin.batches:
             self.learner.publish(self._publish)  # a resumed learner's, not the fresh model's
         while not self._over(start):
@@ -114,7 +115,7 @@ class Trainer:
             now = time.monotonic()
             update += now - got
             steps += new
-            frames += new * frame_skip
+            frames += new * self._frames_per_step()
             batches += 1
             self.progress = Progress(
                 steps=steps,
@@ -146,6 +147,13 @@ class Trainer:
             except BatchTimeout:
                 continue
         return None
+
+    def _frames_per_step(self) -> int:
+        """Emulator frames in a step, from the sampler's own counts."""
+        if not self._frame_skip:
+            stats = self.sampler.stats()
+            self._frame_skip = round(stats["frames"] / stats["steps"])
+        return self._frame_skip
 
     def _publish(self) -> int:
         return self.sampler.publish(self.learner.model)

@@ -1,0 +1,76 @@
+"""Means over minibatches, lag figures, and warnings in words."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from sampler.learner.metrics import Alarms, MetricMeans, entropy_floor, lag_metrics
+
+GOOD = {
+    "losses/entropy": 0.5,
+    "losses/approx_kl": 0.01,
+    "losses/explained_variance": 0.3,
+    "perf/policy_lag_mean": 2.0,
+    "perf/policy_lag_min": 0.0,
+}
+
+
+def test_means_start_anew():
+    means = MetricMeans()
+    means.add({"a": torch.tensor(1.0), "b": torch.tensor(5.0)})
+    means.add({"a": torch.tensor(3.0)})
+    assert means.means() == {"a": 2.0, "b": 5.0}
+    assert means.means() == {}
+
+
+def test_lag_counts_real_steps_only():
+    lag = np.array([[1, 2, 90], [3, 4, 5]])
+    real = np.array([[True, True, False], [True, True, True]])
+    used = real & (lag < 5)
+    assert lag_metrics(lag, real, used) == {
+        "perf/policy_lag_mean": 3.0,
+        "perf/policy_lag_max": 5.0,
+        "perf/policy_lag_min": 1.0,
+        "perf/valid_fraction": pytest.approx(4 / 6),
+    }
+    nothing = np.zeros_like(real)
+    assert lag_metrics(lag, nothing, nothing)["perf/policy_lag_max"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"losses/entropy": 0.001}, "entropy is gone"),
+        ({"losses/approx_kl": 0.5}, "approximate KL is high"),
+        ({"losses/explained_variance": -0.5}, "explained variance stays negative"),
+        ({"perf/policy_lag_mean": 40.0}, "policy lag grows"),
+        ({"perf/policy_lag_min": 6.0}, "published weights do not arrive"),
+    ],
+)
+def test_a_fault_is_reported_once_when_it_persists(fault, words):
+    alarms = Alarms(gym.spaces.Discrete(2), patience=5)
+    for _ in range(10):
+        assert alarms.check(GOOD) == []
+    bad = {**GOOD, **fault}
+    messages = [alarms.check(bad) for _ in range(20)]
+    assert [len(m) for m in messages] == [0] * 4 + [1] + [0] * 15
+    assert words in messages[4][0]
+    assert alarms.check(GOOD) == []
+    again = [alarms.check(bad) for _ in range(5)]
+    assert len(again[-1]) == 1
+
+
+def test_entropy_floor_of_every_space():
+    binary = gym.spaces.MultiBinary(2)
+    assert entropy_floor(gym.spaces.Discrete(4)) == pytest.approx(0.01 * np.log(4))
+    assert entropy_floor(gym.spaces.MultiDiscrete([2, 3])) == pytest.approx(0.01 * np.log(6))
+    assert entropy_floor(binary) == pytest.approx(0.01 * np.log(4))
+    box = gym.spaces.Box(-1, 1, (2,))
+    collapsed = torch.distributions.Normal(0.0, 0.005).entropy() * 2
+    assert entropy_floor(box) == pytest.approx(float(collapsed))
+    assert entropy_floor(gym.spaces.Tuple((binary, box))) == pytest.approx(
+        float(collapsed) + 0.01 * np.log(4)
+    )
