@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from sampler.errors import ConfigError, EnvError
+from sampler.evaluation import evaluate
+
+
+class Policy(nn.Module):
+    """Fixed logits; remembers everything that it was shown. Its state counts steps."""
+
+    inputs: tuple[str, ...] = ("obs",)
+
+    def __init__(self, logits=(0.0, 5.0), output="logits"):
+        super().__init__()
+        self.logits = nn.Parameter(torch.tensor(logits))
+        self.output = output
+        self.seen = []
+
+    def initial_state(self, n):
+        return torch.zeros(n, 1)
+
+    def step(self, obs, state, is_first):
+        assert not self.training
+        assert not torch.is_grad_enabled()
+        state = torch.where(is_first[:, None], 0.0, state) + 1
+        self.seen.append((obs, state.clone(), is_first.clone()))
+        logits = self.logits.expand(len(is_first), -1)
+        return {self.output: logits, "values": logits[:, 0]}, state
+
+
+class Episodes(gym.Env):
+    """Episodes of `length` steps; reward 1 for action 1, -0.5 for action 0. Observes the step."""
+
+    observation_space = spaces.Box(0, 1000, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    made: tuple[Episodes, ...] = ()
+
+    def __init__(self, length=3, by_lane=False):
+        self.length = length
+        if by_lane:  # the first instance has long games, the later ones short ones
+            self.length = 50 if not Episodes.made else 2
+        Episodes.made += (self,)
+        self.seeds = []
+        self.resets = 0
+        self.closed = False
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        self.resets += 1
+        self.t = 0
+        return self.observe(), {}
+
+    def observe(self):
+        return np.array([self.t], np.float32)
+
+    def step(self, action):
+        self.t += 1
+        return self.observe(), 1.0 if action == 1 else -0.5, self.t == self.length, False, {}
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def _forget_environments():
+    Episodes.made = ()
+
+
+def test_scores_and_lengths_of_whole_games():
+    result = evaluate(Policy(), Episodes, episodes=6, lanes=3)
+    np.testing.assert_array_equal(result.scores, [3.0] * 6)
+    np.testing.assert_array_equal(result.lengths, [3] * 6)
+    assert (result.mean, result.std) == (3.0, 0.0)
+
+
+def test_every_lane_plays_its_share_however_long_its_games_are():
+    result = evaluate(Policy(), Episodes, env_kwargs={"by_lane": True}, episodes=6, lanes=3)
+    np.testing.assert_array_equal(result.lengths, [50, 50, 2, 2, 2, 2])
+    assert result.mean == pytest.approx(18.0)
+    assert result.std == pytest.approx(np.std([50, 50, 2, 2, 2, 2]))
+
+
+def test_a_remainder_goes_to_the_first_lanes():
+    result = evaluate(Policy(), Episodes, env_kwargs={"by_lane": True}, episodes=4, lanes=3)
+    np.testing.assert_array_equal(result.lengths, [50, 50, 2, 2])
+
+
+def test_there_are_never_more_lanes_than_games():
+    assert len(evaluate(Policy(), Episodes, episodes=2, lanes=8).scores) == 2
+    assert len(Episodes.made) == 2
+
+
+def test_lanes_that_are_done_rest():
+    model = Policy()
+    evaluate(model, Episodes, env_kwargs={"by_lane": True}, episodes=2, lanes=2)
+    assert len(model.seen[0][2]) == 2
+    assert len(model.seen[-1][2]) == 1
+
+
+class LosesLives(Episodes):
+    """Three lives of two steps each."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.resets = 0
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        observation, reward, terminated, _, _ = super().step(action)
+        return observation, reward, terminated, False, {"game_over": self.resets % 3 == 0}
+
+
+def test_a_lost_life_ends_an_episode_but_not_the_game():
+    model = Policy()
+    result = evaluate(model, LosesLives, env_kwargs={"length": 2}, episodes=2, lanes=1)
+    np.testing.assert_array_equal(result.scores, [6.0, 6.0])
+    np.testing.assert_array_equal(result.lengths, [6, 6])
+    assert sum(bool(is_first) for _, _, is_first in model.seen) == 6
+
+
+def test_the_first_step_after_a_reset_is_marked_and_state_is_kept_per_lane():
+    model = Policy()
+    evaluate(model, Episodes, episodes=2, lanes=1)
+    firsts = [bool(first) for _, _, first in model.seen]
+    assert firsts == [True, False, False, False, True, False, False]  # the 4th step resets
+    assert [int(state) for _, state, _ in model.seen] == [1, 2, 3, 4, 1, 2, 3]
+    assert [int(obs) for obs, _, _ in model.seen] == [0, 1, 2, 3, 0, 1, 2]
+
+
+def test_seeds_are_given_once_differ_between_lanes_and_follow_the_seed():
+    def lane_seeds(seed):
+        Episodes.made = ()
+        evaluate(Policy(), Episodes, episodes=4, lanes=2, seed=seed)
+        assert all(value is None for env in Episodes.made for value in env.seeds[-1:])
+        return [[value for value in env.seeds if value is not None][-1] for env in Episodes.made]
+
+    first = lane_seeds(1)
+    assert len(set(first)) == 2
+    assert lane_seeds(1) == first
+    assert not set(lane_seeds(2)) & set(first)
+
+
+def test_sampled_actions_differ_from_greedy_ones_and_repeat_with_the_seed():
+    model = Policy(logits=(0.0, 0.1))
+    kwargs = {"env_kwargs": {"length": 100}, "episodes": 4, "lanes": 2}
+    greedy = evaluate(model, Episodes, **kwargs)
+    np.testing.assert_array_equal(greedy.scores, [100.0] * 4)
+    sampled = evaluate(model, Episodes, greedy=False, seed=3, **kwargs)
+    assert 0 < sampled.mean < 100
+    again = evaluate(model, Episodes, greedy=False, seed=3, **kwargs)
+    np.testing.assert_array_equal(sampled.scores, again.scores)
+    assert len(set(sampled.scores)) > 1
+
+
+def test_q_values_are_maximised():
+    result = evaluate(Policy(output="q_values"), Episodes, episodes=2, lanes=2)
+    np.testing.assert_array_equal(result.scores, [3.0, 3.0])
+
+
+class Frames(Episodes):
+    """Single frames that hold the step's number plus one, of which the sampler stacks three."""
+
+    observation_space = spaces.Box(0, 255, (2, 2), np.uint8)
+    frame_stack = 3
+
+    def observe(self):
+        return np.full((2, 2), self.t + 1, np.uint8)
+
+
+def test_frames_are_stacked_oldest_first_with_zeros_before_the_episode():
+    model = Policy()
+    evaluate(model, Frames, episodes=2, lanes=1)
+    stacks = [obs[0, :, 0, 0].tolist() for obs, _, _ in model.seen]
+    assert stacks[:3] == [[0, 0, 1], [0, 1, 2], [1, 2, 3]]
+    assert stacks[4:] == stacks[:3]  # stacks[3] is of the observation that ended the game
+    assert model.seen[0][0].dtype == torch.uint8
+
+
+def test_previous_actions_and_rewards_are_zero_at_the_start_of_an_episode():
+    model = Policy()
+    model.inputs = ("obs", "previous_actions", "previous_rewards")
+    evaluate(model, Episodes, episodes=2, lanes=1)
+    previous = [
+        (int(o["previous_actions"]), float(o["previous_rewards"])) for o, _, _ in model.seen
+    ]
+    assert previous == [(0, 0.0), (1, 1.0), (1, 1.0), (1, 1.0), (0, 0.0), (1, 1.0), (1, 1.0)]
+
+
+class Masked(Episodes):
+    """Forbids action 1, in a Dict observation or in info."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+        if where == "observation":
+            self.observation_space = spaces.Dict(
+                {"t": Episodes.observation_space, "action_mask": spaces.MultiBinary(2)}
+            )
+
+    def _with_mask(self, observation, info):
+        mask = np.array([1, 0], np.int8)
+        if self.where == "info":
+            return observation, {**info, "action_mask": mask}
+        return {"t": observation, "action_mask": mask}, info
+
+    def reset(self, *, seed=None, options=None):
+        return self._with_mask(*super().reset(seed=seed))
+
+    def step(self, action):
+        observation, *rest, info = super().step(action)
+        observation, info = self._with_mask(observation, info)
+        return (observation, *rest, info)
+
+
+@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("output", ["logits", "q_values"])
+def test_masked_actions_are_not_taken(where, output):
+    model = Policy(output=output)
+    result = evaluate(model, Masked, env_kwargs={"where": where}, episodes=2, lanes=1)
+    np.testing.assert_array_equal(result.scores, [-1.5, -1.5])
+    if where == "observation":
+        assert set(model.seen[0][0]) == {"t", "action_mask"}
+
+
+def test_vector_environments_play_until_all_of_their_lanes_are_done():
+    def vector():
+        return gym.vector.SyncVectorEnv([Episodes, lambda: Episodes(length=5)])
+
+    result = evaluate(Policy(), vector, episodes=5, lanes=4)
+    np.testing.assert_array_equal(result.lengths, [3, 3, 5, 3, 5])
+
+
+def test_the_model_keeps_its_mode_and_environments_are_closed():
+    model = Policy().train()
+    evaluate(model, Episodes, episodes=2, lanes=2)
+    assert model.training
+    assert len(Episodes.made) == 2
+    assert all(env.closed for env in Episodes.made)
+
+
+class Broken(Episodes):
+    def step(self, action):
+        raise ValueError("the engine\nis gone")
+
+
+def test_an_environment_that_raises_is_named_on_one_line():
+    model = Policy().train()
+    with pytest.raises(EnvError) as caught:
+        evaluate(model, Broken, episodes=2, lanes=2)
+    assert str(caught.value) == "env Broken, evaluation lane 0: ValueError: the engine is gone"
+    assert model.training
+    assert all(env.closed for env in Episodes.made)
+
+
+@pytest.mark.parametrize("name", ["episodes", "lanes"])
+def test_numbers_below_one_are_refused(name):
+    with pytest.raises(ConfigError, match=f"{name}=0"):
+        evaluate(Policy(), Episodes, **{name: 0})
+
+
+def test_unknown_ids_are_refused():
+    with pytest.raises(ConfigError, match="CartPole-v1"):
+        evaluate(Policy(), "CartPole-v11")
