@@ -1,0 +1,30 @@
+"""Actor-critic models for every observation and action space."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+from torch import Tensor
+
+from sampler.models.config import ModelConfig
+from sampler.models.heads import PolicyHead, ValueHead
+from sampler.models.model import Model, Outputs
+
+
+class ActorCritic(Model):
+    """Outputs "logits" [n, P] (parameters of the action distribution) and "values" [n].
+
+    bounded_actions: how its Gaussians keep to a Box's bounds; `distribution_for` reads it.
+    """
+
+    def __init__(
+        self, observation_space: gym.Space, action_space: gym.Space, config: ModelConfig
+    ) -> None:
+        super().__init__(observation_space, action_space, config)
+        self.bounded_actions = config.bounded_actions
+        self.policy = PolicyHead(self.features, action_space, config)
+        separate = self.value_encoder
+        self.value = ValueHead(self.features if separate is None else separate.size)
+
+    def heads(self, features: Tensor, value_features: Tensor | None) -> Outputs:
+        values = self.value(features if value_features is None else value_features)
+        return {"logits": self.policy(features), "values": values}

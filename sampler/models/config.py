@@ -1,0 +1,100 @@
+"""Settings of the default models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from sampler.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What `make_model` and `make_q_model` build.
+
+    Images go through a convolutional encoder, everything else is concatenated to one vector and
+    goes through an MLP. Raises ConfigError for a setting that cannot work.
+    """
+
+    encoder: Literal["auto", "nature", "impala", "mlp"] = "auto"
+    """Encoder of images: nature (three convolutions), impala (deep residual), mlp (flattened);
+    auto: nature, or three 3x3 convolutions where an image is too small for it."""
+    image_features: int = 512
+    """Outputs of each image's encoder."""
+    hidden: tuple[int, ...] | None = None
+    """Widths of the MLP's layers; None: 64 64 for policies, 128 128 for Q-networks."""
+    activation: Literal["tanh", "relu", "silu"] | None = None
+    """Of the MLP; None: tanh for policies, relu for Q-networks."""
+    core: Literal["lstm", "gru"] | None = None
+    """Recurrent core between the encoders and the heads; None: no memory."""
+    core_size: int | None = None
+    """Units of the core; None: 512 where there are images, 128 otherwise."""
+    separate_value: bool | None = None
+    """Give the value an MLP of its own; None: where there are neither images nor a core."""
+    previous_inputs: bool | None = None
+    """Feed the core with the previous action and reward; None: for Q-networks with a core."""
+    bounded_actions: Literal["clipped", "squashed"] = "clipped"
+    """How a Gaussian policy keeps to the bounds of a Box: clipped on the way into the environment,
+    or squashed by tanh."""
+    initial_log_std: float = 0.0
+    """Logarithm of the Gaussian's standard deviation at the start (1: half a bounded range)."""
+    state_dependent_std: bool = False
+    """Predict the standard deviation from the observation, not one for all of them."""
+    dueling: bool = True
+    """Split Q-values into a state value and advantages (Wang et al. 2016)."""
+    head_size: int | None = None
+    """Width of the hidden layer in each dueling stream; None: 512 where there are images, 128
+    otherwise."""
+    normalize_observations: bool = False
+    """Normalise float vectors by their running mean and variance, clipped at +-10."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("encoder", ("auto", "nature", "impala", "mlp")),
+            ("activation", ("tanh", "relu", "silu", None)),
+            ("core", ("lstm", "gru", None)),
+            ("bounded_actions", ("clipped", "squashed")),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                choices = ", ".join(str(choice) for choice in allowed)
+                raise ConfigError(f"{name}={value!r} is not one of {choices}")
+        for name in ("image_features", "core_size", "head_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}={value} must be at least 1")
+        if self.hidden is not None and any(width < 1 for width in self.hidden):
+            raise ConfigError(f"hidden={self.hidden} must hold widths of at least 1")
+        if self.separate_value and self.core:
+            raise ConfigError(
+                f"separate_value=True does not go with core={self.core!r}: "
+                "policy and value share the core; leave one of them out"
+            )
+        if self.previous_inputs and not self.core:
+            raise ConfigError("previous_inputs=True needs a core; set core='lstm' or 'gru'")
+
+    def resolved(self, images: bool, q_network: bool) -> ModelConfig:
+        """This configuration with every None replaced by its default.
+
+        images: whether there are observations that a convolutional encoder takes.
+
+        Policy and value of small networks on vectors are kept apart: their gradients differ in
+        scale and disturb each other, and a second network costs little. This is what the published
+        PPO settings for classic control do (64 64 tanh). On images the encoder is shared, as in
+        the papers, for it is where the time goes.
+        """
+        return replace(
+            self,
+            hidden=_default(self.hidden, (128, 128) if q_network else (64, 64)),
+            activation=_default(self.activation, "relu" if q_network else "tanh"),
+            core_size=_default(self.core_size, 512 if images else 128),
+            head_size=_default(self.head_size, 512 if images else 128),
+            separate_value=_default(
+                self.separate_value, not (q_network or images or self.core is not None)
+            ),
+            previous_inputs=_default(self.previous_inputs, q_network and self.core is not None),
+        )
+
+
+def _default(value: Any, default: Any) -> Any:
+    return default if value is None else value

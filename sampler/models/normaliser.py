@@ -1,0 +1,50 @@
+"""Running normalisation of float observations; its statistics are buffers of the model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Normaliser(nn.Module):
+    """(x - mean) / sqrt(var + eps), clipped at +-10; the identity (but for the clip) at first.
+
+    Being buffers, mean [D], variance [D] (of the population) and count travel with the weights to
+    the policy workers, into checkpoints and to evaluation. Only the learner updates them.
+    """
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, size: int, eps: float = 1e-8, clip: float = 10.0) -> None:
+        super().__init__()
+        self.eps = eps
+        self.clip = clip
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = (self.var + self.eps).rsqrt()
+        return ((x - self.mean) * scale).clamp(-self.clip, self.clip)
+
+    @torch.no_grad()
+    def update(self, x: Tensor, mask: Tensor | None = None) -> None:
+        """Merge samples x [N, D], where `mask` (N bools of any shape) is True.
+
+        Exact merging of mean and variance: Chan, Golub and LeVeque (1979).
+        """
+        if mask is not None:
+            x = x[mask.reshape(-1)]
+        if len(x) == 0:
+            return
+        x = x.double()
+        mean, var, count = x.mean(0), x.var(0, correction=0), len(x)
+        total = self.count.double() + count
+        delta = mean - self.mean
+        share = count / total
+        merged = self.var * (1 - share) + var * share + delta.square() * share * (1 - share)
+        self.var.copy_(merged)
+        self.mean.add_(delta * share)
+        self.count.copy_(total)
