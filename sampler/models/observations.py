@@ -47,8 +47,8 @@ class VectorEncoding(nn.Module):
             if isinstance(space, spaces.Box) and not self.is_float:
                 self.factor = 1.0 / pixel_maximum(space)
         # Constants that move with the model but are not among its weights.
-        for name, values in (("choices", choices), ("sizes", sizes)):
-            constant = None if values is None else torch.as_tensor(values, dtype=torch.int64)
+        for name, array in (("choices", choices), ("sizes", sizes)):
+            constant = None if array is None else torch.as_tensor(array, dtype=torch.int64)
             self.register_buffer(name, constant, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
