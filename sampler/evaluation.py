@@ -22,7 +22,7 @@ from sampler import seeds
 from sampler.actions import mask_size
 from sampler.envs import make
 from sampler.errors import ConfigError, EnvError, FastrlError
-from sampler.models import distribution_for, epsilon_greedy
+from sampler.models import as_policy_model, distribution_for, epsilon_greedy
 from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes
 from sampler.rollout_worker.process import attribute
 from sampler.spaces import flatten, leaves, stack_frames, unflatten
@@ -52,7 +52,7 @@ class Evaluation:
 
 
 def evaluate(
-    model: nn.Module,
+    model: nn.Module | Callable[[gym.Space, gym.Space], nn.Module],
     env: str | Callable[..., Any],
     *,
     env_kwargs: Mapping[str, Any] | None = None,
@@ -66,24 +66,28 @@ def evaluate(
     Lanes play equally many games, the first of them one more where `episodes` is no multiple.
     greedy: take the most likely action, or the highest Q-value; otherwise draw one, a Q-model at
     random with probability EPSILON. The streams of `seed` differ from those of training with it.
-    The model stays on its device and ends in the mode (training or not) that it came in.
+    model: of the library's protocol or plain (`as_policy_model`), or a factory
+    `make_model(observation_space, action_space)`. It stays on its device and ends in the mode,
+    training or not, that it came in.
 
     Raises ConfigError for numbers below 1, EnvError where an environment fails.
     """
     for name, value in (("episodes", episodes), ("lanes", lanes)):
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
-    was_training = model.training
-    model.eval()
-    try:
-        with _Games(env, env_kwargs or {}, episodes, min(lanes, episodes), seed) as games:
-            actor = _Actor(model, games, seed, greedy)
+    with _Games(env, env_kwargs or {}, episodes, min(lanes, episodes), seed) as games:
+        if not isinstance(model, nn.Module):
+            model = model(games.space, games.action_space)
+        was_training = model.training
+        model.eval()
+        try:
+            actor = _Actor(as_policy_model(model), games, seed, greedy)
             games.reset()
             while len(playing := games.playing()):
                 games.step(playing, actor.act(playing))
-            return games.result()
-    finally:
-        model.train(was_training)
+        finally:
+            model.train(was_training)
+        return games.result()
 
 
 class _Games:

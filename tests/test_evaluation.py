@@ -33,6 +33,9 @@ class Policy(nn.Module):
         logits = self.logits.expand(len(is_first), -1)
         return {self.output: logits, "values": logits[:, 0]}, state
 
+    def unroll(self, obs, state, is_first):
+        raise AssertionError("evaluation goes step by step")
+
 
 class Episodes(gym.Env):
     """Episodes of `length` steps; reward 1 for action 1, -0.5 for action 0. Observes the step."""
@@ -156,6 +159,36 @@ def test_sampled_actions_differ_from_greedy_ones_and_repeat_with_the_seed():
     again = evaluate(model, Episodes, greedy=False, seed=3, **kwargs)
     np.testing.assert_array_equal(sampled.scores, again.scores)
     assert len(set(sampled.scores)) > 1
+
+
+class Plain(nn.Module):
+    """A module without the model protocol, which always takes action 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 3)
+        with torch.no_grad():
+            self.layer.bias.copy_(torch.tensor([0.0, 1000.0, 0.0]))
+
+    def forward(self, obs):
+        outputs = self.layer(obs)
+        return outputs[:, :2], outputs[:, 2]
+
+
+def test_a_plain_module_can_be_evaluated():
+    result = evaluate(Plain(), Episodes, episodes=2, lanes=2)
+    np.testing.assert_array_equal(result.scores, [3.0, 3.0])
+
+
+def test_a_factory_gets_the_spaces_as_the_model_sees_them():
+    made = []
+
+    def make_model(observation_space, action_space):
+        made.append((observation_space.shape, action_space))
+        return Policy()
+
+    evaluate(make_model, Frames, episodes=2, lanes=2)
+    assert made == [((3, 2, 2), spaces.Discrete(2))]
 
 
 def test_q_values_are_maximised():
