@@ -24,7 +24,7 @@
 #define VECTORISED
 #endif
 
-enum { TAPS = 3, UNKNOWN = 0x100, EARLIER = 0, LAST = 1 };
+enum { TAPS = 3, WORD = 8, UNKNOWN = 0x100, EARLIER = 0, LAST = 1 };
 
 /* One weighted source pixel or row of an output pixel or row. */
 typedef struct {
@@ -52,14 +52,21 @@ typedef struct {
     uint32_t *words;           /* [out_width], scratch of the horizontal pass */
 } Kernel;
 
-/* Gray of one row of indices; returns nonzero if an index is not known yet. */
-static int look_up(const uint16_t *palette, const uint8_t *raw, uint8_t *gray, int width)
+/* Copy a row of indices from `screen` to `raw` and its grays to `gray`, by words, and only where
+ * the words differ unless `all`. Returns nonzero if an index is not known yet. */
+static int look_up(const uint16_t *palette, const uint8_t *screen, uint8_t *raw, uint8_t *gray,
+                   int width, int all)
 {
     unsigned met = 0;
-    for (int x = 0; x < width; x++) {
-        unsigned value = palette[raw[x]];
-        met |= value;
-        gray[x] = (uint8_t)value;
+    for (int x = 0; x < width; x += WORD) {
+        if (!all && memcmp(raw + x, screen + x, WORD) == 0)
+            continue;
+        memcpy(raw + x, screen + x, WORD);
+        for (int i = x; i < x + WORD; i++) {
+            unsigned value = palette[screen[i]];
+            met |= value;
+            gray[i] = (uint8_t)value;
+        }
     }
     return met & UNKNOWN;
 }
@@ -145,15 +152,14 @@ static int take(Kernel *self, int slot, const uint8_t *screen)
     for (int y = 0; y < self->height; y++) {
         size_t offset = (size_t)y * width;
         uint8_t *raw = self->raw[slot] + offset;
-        if (self->seen[slot] && memcmp(raw, screen + offset, width) == 0)
+        int all = !self->seen[slot];
+        if (!all && memcmp(raw, screen + offset, width) == 0)
             continue;
-        if (look_up(self->palette, screen + offset, self->gray[slot] + offset, width)) {
+        self->stale[y] = 1;
+        if (look_up(self->palette, screen + offset, raw, self->gray[slot] + offset, width, all)) {
             self->seen[slot] = 0;
-            memset(self->stale, 1, self->height);
             return 0;
         }
-        memcpy(raw, screen + offset, width);
-        self->stale[y] = 1;
     }
     self->seen[slot] = 1;
     return 1;
@@ -334,8 +340,8 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
                                      &out_width))
         return NULL;
     if (out_height < 1 || out_width < 1 || out_height > height || out_width > width ||
-        height > 4096 || width > 4096) {
-        PyErr_SetString(PyExc_ValueError, "the kernel only shrinks screens of up to 4096 pixels");
+        height > 4096 || width > 4096 || width % WORD) {
+        PyErr_SetString(PyExc_ValueError, "the kernel only shrinks, and widths in eights");
         return NULL;
     }
     Kernel *self = (Kernel *)type->tp_alloc(type, 0);
@@ -374,7 +380,7 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         area_taps(width, out_width, first, taps);
         supported = set_columns(self, first, taps);
         if (!supported)
-            PyErr_SetString(PyExc_ValueError, "the kernel shrinks width by a factor of 2 at most");
+            PyErr_SetString(PyExc_ValueError, "the kernel averages 3 columns at most");
     }
     PyMem_Free(first);
     PyMem_Free(taps);
