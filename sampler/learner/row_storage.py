@@ -1,0 +1,206 @@
+"""A ring of rows in preallocated memory or in an unnamed file: what every replay stores."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from sampler.errors import ConfigError
+from sampler.shm.arena import available_memory
+
+FieldSpecs = Mapping[str, tuple[tuple[int, ...], np.dtype | type]]
+"""Name -> shape and dtype of a field's part in one row."""
+Fields = dict[str, np.ndarray]
+
+ALIGN = 4096
+
+
+class RowStorage:
+    """`capacity` rows, one array [capacity, *shape] per field; the oldest are overwritten.
+
+    Rows have serial numbers from 0 in the order of their arrival; row r is in slot r % capacity, so
+    a number tells whether its row is still there. Copying a row in or out is one copy per field.
+    Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        fields: FieldSpecs,
+        capacity: int,
+        path: str | Path | None = None,
+        remedy: str = "lower the capacity, or set a path to keep it on disk",
+    ) -> None:
+        """`path`: a directory for an unnamed file in place of memory, gone when the process ends.
+
+        Raises ConfigError where the rows do not fit, saying how much they need and `remedy`.
+        """
+        if capacity < 1:
+            raise ConfigError(f"replay capacity={capacity} rows must be at least 1")
+        self.specs = {name: (tuple(s), np.dtype(d)) for name, (s, d) in fields.items()}
+        self.capacity = capacity
+        self.added = 0
+        """Rows ever added, also the serial number of the next one."""
+        sizes = {n: capacity * int(np.prod(s)) * d.itemsize for n, (s, d) in self.specs.items()}
+        offsets = np.cumsum([0] + [-(-size // ALIGN) * ALIGN for size in sizes.values()])
+        self.nbytes = int(offsets[-1])
+        """Bytes reserved."""
+        memory = self._in_memory(remedy) if path is None else self._in_file(Path(path), remedy)
+        self.arrays: Fields = {}
+        for (name, (shape, dtype)), offset in zip(self.specs.items(), offsets, strict=False):
+            count = capacity * int(np.prod(shape))
+            array = np.frombuffer(memory, dtype, count, int(offset))
+            self.arrays[name] = array.reshape(capacity, *shape)
+
+    def _in_memory(self, remedy: str) -> mmap.mmap:
+        available = available_memory()
+        if self.nbytes > available:
+            raise ConfigError(self._too_large("memory", available, remedy))
+        memory = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer faults while it fills, fewer misses later
+        return memory
+
+    def _in_file(self, directory: Path, remedy: str) -> mmap.mmap:
+        try:
+            with tempfile.TemporaryFile(dir=directory) as file:
+                status = os.fstatvfs(file.fileno())
+                available = status.f_bavail * status.f_frsize
+                if self.nbytes > available:
+                    raise ConfigError(self._too_large(f"disk in {directory}", available, remedy))
+                os.posix_fallocate(file.fileno(), 0, self.nbytes)
+                return mmap.mmap(file.fileno(), self.nbytes)
+        except OSError as error:
+            raise ConfigError(
+                f"replay path {str(directory)!r}: {error.strerror}; give a writable directory"
+            ) from error
+
+    def _too_large(self, where: str, available: int, remedy: str) -> str:
+        return (
+            f"replay of {self.capacity:,} rows needs {self.nbytes / 2**30:.2f} GiB and "
+            f"{available / 2**30:.2f} GiB of {where} are free: {remedy}"
+        )
+
+    @property
+    def size(self) -> int:
+        """Rows stored now."""
+        return min(self.added, self.capacity)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def slots(self, rows: np.ndarray) -> np.ndarray:
+        """The slots of serial numbers."""
+        return rows % self.capacity
+
+    def rows(self, slots: np.ndarray) -> np.ndarray:
+        """The serial numbers of what is in `slots` now."""
+        head = self.added % self.capacity
+        return slots + (self.added - head) - np.where(slots < head, 0, self.capacity)
+
+    def stored(self, rows: np.ndarray) -> np.ndarray:
+        """Which serial numbers have not been overwritten, bool."""
+        return (rows >= self.added - self.capacity) & (rows < self.added) & (rows >= 0)
+
+    def add(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Copies rows [n, *shape] in; returns their serial numbers, int64 [n].
+
+        Entries of `fields` that the storage does not have are ignored. Of more rows than the
+        capacity only the last are kept.
+        """
+        first = next(iter(self.specs))
+        n = len(fields[first])
+        rows = np.arange(self.added, self.added + n)
+        start = max(n - self.capacity, 0)
+        while start < n:
+            slot = (self.added + start) % self.capacity
+            stop = min(n, start + self.capacity - slot)
+            for name, array in self.arrays.items():
+                array[slot : slot + stop - start] = fields[name][start:stop]
+            start = stop
+        self.added += n
+        return rows
+
+    def take(self, slots: np.ndarray, out: Fields | None = None) -> Fields:
+        """Copies the rows in `slots` [n] to `out` (see `buffers`), or to new arrays."""
+        out = self.buffers(len(slots)) if out is None else out
+        for name, array in self.arrays.items():
+            # Any other mode than "raise" lets numpy write to `out` without a copy in between.
+            np.take(array, slots, axis=0, out=out[name], mode="clip")
+        return out
+
+    def buffers(self, n: int) -> Fields:
+        """Empty arrays [n, *shape] for `take`, to be used again and again."""
+        return {name: np.empty((n, *s), d) for name, (s, d) in self.specs.items()}
+
+    def state(self) -> Fields:
+        """Everything, as arrays: views of the rows stored (`rows.NAME`), `added`, `capacity`."""
+        state = {f"rows.{name}": array[: self.size] for name, array in self.arrays.items()}
+        return {**state, "added": np.array(self.added), "capacity": np.array(self.capacity)}
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over the rows of another storage's `state()`, slot for slot.
+
+        Raises ConfigError where capacity or fields differ.
+        """
+        if int(state["capacity"]) != self.capacity:
+            raise ConfigError(
+                f"the saved replay holds {int(state['capacity'])} rows and this one "
+                f"{self.capacity}; use the saved capacity"
+            )
+        for name, array in self.arrays.items():
+            saved = state.get(f"rows.{name}")
+            if saved is None or (saved.shape[1:], saved.dtype) != (array.shape[1:], array.dtype):
+                found = "no such field" if saved is None else f"{saved.dtype} {saved.shape[1:]}"
+                raise ConfigError(
+                    f"replay field {name!r} is {array.dtype} {array.shape[1:]} here and {found} in "
+                    "the saved replay; resume with the settings it was saved with"
+                )
+        for name, array in self.arrays.items():
+            saved = state[f"rows.{name}"]
+            array[: len(saved)] = saved
+        self.added = int(state["added"])
+
+
+def save_arrays(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes named arrays to one file: each name and each array in numpy's own format, in turn.
+
+    The file appears under `path` only when it is whole. Nothing is copied on the way.
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        for name, array in arrays.items():
+            np.save(file, np.array(name))
+            np.save(file, array)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def load_arrays(path: str | Path) -> Fields:
+    """Reads what `save_arrays` wrote, as memory maps: loading them is one copy from the file."""
+    arrays: Fields = {}
+    with Path(path).open("rb") as file:
+        end = os.fstat(file.fileno()).st_size
+        while file.tell() < end:
+            name = str(np.load(file))
+            version = np.lib.format.read_magic(file)
+            read_header = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read_header(file)
+            offset, count = file.tell(), int(np.prod(shape))
+            if count:
+                arrays[name] = np.memmap(path, dtype, "r", offset, shape)
+            else:
+                arrays[name] = np.empty(shape, dtype)
+            file.seek(offset + count * dtype.itemsize)
+    return arrays
