@@ -145,8 +145,11 @@ class Sampler:
         """
         if self.model is None:
             raise ConfigError('inference="random" uses no weights; there is nothing to publish')
+        from sampler.models import as_policy_model
+
         began = time.monotonic_ns()
-        state = {name.removeprefix("_orig_mod."): t for name, t in model.state_dict().items()}
+        whole = as_policy_model(getattr(model, "_orig_mod", model))  # of a compiled model
+        state = whole.state_dict()
         if missing := {name for name, *_ in self._parameters.entries} ^ set(state):
             raise ConfigError(
                 f"the published model differs from the sampler's in {sorted(missing)[0]!r}; "

@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sampler.models import epsilon_greedy, epsilon_greedy_log_prob, make_distribution
+from sampler.models import distribution_for, epsilon_greedy, epsilon_greedy_log_prob, load_weights
 from sampler.policy_worker.parameters import ParameterBlock
 from sampler.policy_worker.requests import RequestBook, Requests
 from sampler.policy_worker.worker import observation_fields
@@ -24,7 +24,7 @@ class ModelActor:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         shared: Shared,
         policy: int,
         observation_space: gym.Space,
@@ -43,9 +43,8 @@ class ModelActor:
         self._received_tensors = self.block.views(self._received)
         self.model = model.to(device).eval()
         self._autocast = _lower_precision(self.model, device, precision)
-        self._tensors = self.model.state_dict()
         self.generator = torch.Generator(device).manual_seed(seed)
-        self.distribution = make_distribution(action_space)
+        self.distribution = distribution_for(model, action_space)
         self.observation_names = observation_fields(shared)
         self.model_inputs = getattr(model, "inputs", ("obs",))
         self.inputs = [*self.observation_names, "age"]
@@ -67,7 +66,7 @@ class ModelActor:
 
     def load(self, version: int) -> int:
         loaded = self.shared.weights.read(self._received)
-        ParameterBlock.copy(self._received_tensors, self._tensors)
+        load_weights(self.model, self._received_tensors)
         return loaded
 
     def knows(self, requests: Requests) -> np.ndarray:
@@ -164,7 +163,7 @@ class ModelActor:
 
 
 def _lower_precision(
-    model: nn.Module, device: torch.device, precision: torch.dtype
+    model: Any, device: torch.device, precision: torch.dtype
 ) -> Callable[[], AbstractContextManager]:
     """Prepare `model` for inference in `precision`; returns the context to run it in.
 

@@ -31,6 +31,6 @@ class ParameterBlock:
     @staticmethod
     @torch.no_grad()
     def copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
-        """Copy every tensor of `target` from `source`, converting dtype and device."""
+        """Copy every tensor of `target` from `source`, from whatever device."""
         for name, tensor in target.items():
-            tensor.copy_(source[name], non_blocking=True)
+            tensor.copy_(source[name])

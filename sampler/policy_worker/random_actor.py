@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from sampler.actions import mask_size
 from sampler.policy_worker.requests import Requests
 from sampler.shm.shared import Shared
 from sampler.spaces import Leaf, leaves
@@ -36,19 +37,31 @@ class RandomActor:
         outputs: dict[str, np.ndarray] = {}
         log_probs = np.zeros(count, np.float32)
         allowed = inputs.get("action_mask")
+        masked = 0  # entries of the mask used so far
         for leaf in self.leaves:
-            if allowed is not None and isinstance(leaf.space, spaces.Discrete):
-                drawn = self._masked(leaf.space, allowed)
-            else:
+            size = mask_size(leaf.space)
+            if allowed is None or size == 0:
                 drawn = self._draw(leaf, count)
+            else:
+                drawn = self._draw_masked(leaf, allowed[:, masked : masked + size])
+                masked += size
             outputs[leaf.name] = drawn[0]
             log_probs += drawn[1]
         outputs["log_probs"] = log_probs
         return outputs, None
 
-    def _masked(self, space: spaces.Discrete, allowed: np.ndarray) -> tuple[np.ndarray, Any]:
-        chosen = np.argmax(self.rng.random(allowed.shape) * allowed, axis=1)
-        return chosen + space.start, -np.log(allowed.sum(axis=1))
+    def _draw_masked(self, leaf: Leaf, allowed: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Uniform among the choices that the mask [N, entries] allows."""
+        space, count = leaf.space, len(allowed)
+        if isinstance(space, spaces.MultiBinary):
+            allowed = allowed.reshape((count, *leaf.shape))
+            drawn = self.rng.integers(2, size=allowed.shape) * allowed
+            return drawn, -log(2) * allowed.reshape(count, -1).sum(axis=1)
+        sizes = [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.ravel()  # type: ignore[attr-defined]
+        choices = np.split(allowed, np.cumsum(sizes)[:-1], axis=1)
+        drawn = np.stack([np.argmax(self.rng.random(c.shape) * c, axis=1) for c in choices], axis=1)
+        log_probs = -sum(np.log(choice.sum(axis=1)) for choice in choices)
+        return drawn.reshape((count, *leaf.shape)) + space.start, log_probs  # type: ignore[attr-defined]
 
     def _draw(self, leaf: Leaf, count: int) -> tuple[np.ndarray, Any]:
         space, shape = leaf.space, (count,) + leaf.shape

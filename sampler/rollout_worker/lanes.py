@@ -6,17 +6,22 @@ action and resets (Gymnasium's next-step autoreset), so final observations stay 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 
+from sampler.actions import flatten_mask, to_env
 from sampler.errors import ConfigError, EnvError
 from sampler.rollout_worker.observations import ObservationWriter, checked_array
 from sampler.spaces import flatten, leaves, unflatten
 
-NO_INFO: dict[str, Any] = {}
+MASK_MISSING = (
+    "no action_mask in this step's info, though the first reset had one; "
+    "give it at every reset and step"
+)
 
 
 @dataclass
@@ -67,6 +72,7 @@ class EnvLanes:
         self.writer = ObservationWriter(envs[0].observation_space)
         self.action_space = envs[0].action_space
         self.discrete = isinstance(self.action_space, gym.spaces.Discrete)
+        self.to_env = to_env(self.action_space)
         self.restart = [False] * len(envs)
         self.result = StepResult([0.0] * len(envs))
         self.direct = not masked and all(hasattr(find(env), "step_into") for env in envs)
@@ -94,7 +100,7 @@ class EnvLanes:
             observation, info = unpack(self.envs[lane].reset(seed=seed), 2, "reset")
             self.writer.write(observation, observations, lane, at)
             if mask is not None:
-                write_mask(mask[lane, mask_at], observation, info)
+                write_mask(mask[lane, mask_at], self.action_space, observation, info)
         self.restart[lane] = False
 
     def step(
@@ -125,7 +131,7 @@ class EnvLanes:
                 )
                 self.writer.write(observation, observations, lane, at)
                 if mask is not None:
-                    write_mask(mask[lane, mask_at], observation, info)
+                    write_mask(mask[lane, mask_at], self.action_space, observation, info)
             rewards[lane] = reward
             if terminated or truncated:
                 restart[lane] = True
@@ -137,7 +143,7 @@ class EnvLanes:
         """One action per lane, as its space has it; never a view of shared memory."""
         if self.discrete:
             return actions[0].tolist()
-        columns = [list(leaf.copy()) for leaf in actions]
+        columns = [list(leaf) for leaf in for_environment(self.action_space, self.to_env, actions)]
         return [unflatten(self.action_space, parts) for parts in zip(*columns, strict=True)]
 
     def close(self) -> None:
@@ -159,6 +165,7 @@ class VectorLanes:
         self.space = env.single_observation_space
         self.leaves = leaves(self.space, "obs")
         self.action_space = env.single_action_space
+        self.to_env = to_env(self.action_space)
         self.restart = np.zeros(env.num_envs, bool)
         self.result = StepResult([0.0] * env.num_envs)
 
@@ -166,7 +173,7 @@ class VectorLanes:
         observation, info = self.env.reset(seed=self.seeds)  # type: ignore[arg-type]
         self._write(observation, observations, at)
         if mask is not None:
-            write_mask(mask[:, -1], observation, info)
+            self._write_masks(mask[:, -1], observation, info)
 
     def step(
         self,
@@ -176,11 +183,12 @@ class VectorLanes:
         mask: np.ndarray | None,
         mask_at: int,
     ) -> StepResult:
-        batch = unflatten(self.action_space, [leaf.copy() for leaf in actions])
+        leaves_taken = for_environment(self.action_space, self.to_env, actions)
+        batch = unflatten(self.action_space, leaves_taken)
         observation, rewards, terminated, truncated, info = unpack(self.env.step(batch), 5, "step")
         self._write(observation, observations, at)
         if mask is not None:
-            write_mask(mask[:, mask_at], observation, info)
+            self._write_masks(mask[:, mask_at], observation, info)
         result = self.result
         result.rewards = np.where(self.restart, 0.0, rewards).tolist()
         result.resets = np.flatnonzero(self.restart).tolist()
@@ -197,6 +205,13 @@ class VectorLanes:
         parts = flatten(self.space, observation)
         for leaf, part, target in zip(self.leaves, parts, observations, strict=True):
             target[:, at] = checked_array(leaf, part, (len(target), *leaf.shape))
+
+    def _write_masks(self, target: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
+        source = info if "action_mask" in info else observation
+        if not isinstance(source, dict) or "action_mask" not in source:
+            raise EnvError(MASK_MISSING)
+        for lane_target, mask in zip(target, source["action_mask"], strict=True):
+            lane_target[...] = flatten_mask(self.action_space, mask)
 
     def close(self) -> None:
         self.env.close()
@@ -219,20 +234,26 @@ def unpack(returned: Any, count: int, method: str) -> Any:
     )
 
 
-def write_mask(target: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
-    """Copy the action mask from the observation or the info into `target` [..., A]."""
+def for_environment(
+    space: gym.Space, convert: Callable[[Any], Any] | None, actions: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Leaves of the actions [lanes, ...] as the environment takes them: copies, within bounds."""
+    copies = [leaf.copy() for leaf in actions]
+    if convert is None:
+        return copies
+    return flatten(space, convert(unflatten(space, copies)))
+
+
+def write_mask(
+    target: np.ndarray, space: gym.Space, observation: Any, info: dict[str, Any]
+) -> None:
+    """Copy the action mask [A] from the observation or the info into `target`."""
     mask = info.get("action_mask")
     if mask is None and isinstance(observation, dict):
         mask = observation.get("action_mask")
     if mask is None:
-        raise EnvError(
-            "no action_mask in this step's info, though the first reset had one; "
-            "give it at every reset and step"
-        )
-    mask = np.asarray(mask, bool)
-    if mask.shape != target.shape:
-        raise EnvError(f"action_mask has shape {mask.shape}, not {target.shape} as at first")
-    target[...] = mask
+        raise EnvError(MASK_MISSING)
+    target[...] = flatten_mask(space, mask)
 
 
 def check_autoreset(env: gym.vector.VectorEnv) -> None:

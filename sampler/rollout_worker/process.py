@@ -9,6 +9,7 @@ import cloudpickle
 import gymnasium as gym
 
 from sampler import seeds
+from sampler.actions import mask_size
 from sampler.config import SamplerConfig
 from sampler.envs import make
 from sampler.errors import ConfigError, EnvError
@@ -45,19 +46,16 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
         info = env.reset(seed=seeds.integer(config.seed, seeds.LANE, config.lanes))[1]
         observation_space = env.single_observation_space if vector_lanes else env.observation_space
         action_space = env.single_action_space if vector_lanes else env.action_space
-        mask = info.get("action_mask")
-        mask_size = 0
-        if mask is not None:
-            mask_size = len(mask[0]) if vector_lanes else len(mask)
-        elif isinstance(observation_space, gym.spaces.Dict):
-            space = observation_space.spaces.get("action_mask")
-            mask_size = space.shape[0] if space is not None and space.shape else 0
+        masked = "action_mask" in info or (
+            isinstance(observation_space, gym.spaces.Dict)
+            and "action_mask" in observation_space.spaces
+        )
         return EnvironmentFacts(
             observation_space,
             action_space,
             attribute(env, "frame_stack", 1),
             attribute(env, "frame_skip", 1),
-            mask_size,
+            mask_size(action_space) if masked else 0,
             vector_lanes,
         )
     except (ConfigError, EnvError):
