@@ -52,6 +52,8 @@ class Assembly:
     """The learner's; the others are numbered like their workers."""
     worker_bells: list[Bell]
     policy_bells: list[Bell]
+    device_weights: Any
+    """Published weights on the GPU, int64 [2, words]; None where they are in the arena."""
 
     @property
     def model_inputs(self) -> tuple[str, ...]:
@@ -100,6 +102,7 @@ def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
     topology = Topology(
         config.workers, config.lane_groups, config.lanes_per_group, config.policy_workers
     )
+    shared = Shared(spec, topology, parts.weight_bytes if parts else 0, config.sync)
     return Assembly(
         config,
         facts,
@@ -107,11 +110,28 @@ def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
         facts.action_space,
         parts,
         spec,
-        Shared(spec, topology, parts.weight_bytes if parts else 0, config.sync),
+        shared,
         Bell(),
         [Bell() for _ in range(config.workers)],
         [Bell() for _ in range(config.policy_workers)],
+        _prepare_gpu(config, shared) if parts else None,
     )
+
+
+def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
+    """With inference on a GPU: pin the arena, and keep published weights in the GPU's memory."""
+    import torch
+
+    from sampler.policy_worker.device import choose_device, pin_arena
+
+    device = choose_device(config.device)
+    if device.type != "cuda":
+        return None
+    pin_arena(shared.arena)
+    shared.weights.copies = torch.zeros(
+        shared.weights.copies.shape, dtype=torch.int64, device=device
+    )
+    return shared.weights.copies
 
 
 def _array_specs(space: gym.Space, name: str) -> tuple[ArraySpec, ...]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sampler.models import distribution_for, epsilon_greedy, epsilon_greedy_log_prob, load_weights
+from sampler.policy_worker.device import pin
 from sampler.policy_worker.parameters import ParameterBlock
 from sampler.policy_worker.requests import RequestBook, Requests
 from sampler.policy_worker.worker import observation_fields
@@ -39,7 +40,10 @@ class ModelActor:
         self.observation_space, self.action_space = observation_space, action_space
         self.device = device
         self.block = ParameterBlock(model)
-        self._received = np.zeros(shared.weights.copies.shape[1], np.int64)
+        # A copy of the block in this process, where the weights are: in memory or on the GPU.
+        published = shared.weights.copies[0]
+        on_host = isinstance(published, np.ndarray)
+        self._received = np.zeros_like(published) if on_host else torch.zeros_like(published)
         self._received_tensors = self.block.views(self._received)
         self.model = model.to(device).eval()
         self._autocast = _lower_precision(self.model, device, precision)
@@ -63,6 +67,11 @@ class ModelActor:
             self._known = np.zeros(len(book.groups), bool)
             self._state = model.initial_state(len(book.lanes)).to(device)
             self._beginnings = torch.zeros((kept, *self._state.shape), device=device)
+
+    def prepare(self, buffers: list[np.ndarray]) -> None:
+        if self.device.type == "cuda":
+            for buffer in buffers:
+                pin(buffer)
 
     def load(self, version: int) -> int:
         loaded = self.shared.weights.read(self._received)

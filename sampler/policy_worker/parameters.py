@@ -20,9 +20,9 @@ class ParameterBlock:
             self.entries.append((name, tensor.dtype, tuple(tensor.shape), self.nbytes, size))
             self.nbytes += -(-size // WORD) * WORD
 
-    def views(self, block: np.ndarray) -> dict[str, Tensor]:
-        """Tensors that look into `block`, int64 [words], by name."""
-        flat = torch.from_numpy(block).view(torch.uint8)
+    def views(self, block: np.ndarray | Tensor) -> dict[str, Tensor]:
+        """Tensors that look into `block`, int64 [words], by name; on its device."""
+        flat = torch.as_tensor(block).view(torch.uint8)
         return {
             name: flat[start : start + size].view(dtype).view(shape)
             for name, dtype, shape, start, size in self.entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 import gymnasium as gym
@@ -14,9 +14,6 @@ from sampler.policy_worker.worker import Actor, PolicyWorker
 from sampler.shm.shared import Shared
 from sampler.shm.signals import Bell
 from sampler.supervisor.child import run_child
-
-if TYPE_CHECKING:
-    import torch
 
 
 def make_actor(
@@ -32,6 +29,7 @@ def make_actor(
     if config.inference == "random":
         stream = seeds.sequence(config.seed, seeds.POLICY, index, restarts)
         return RandomActor(shared, action_space, stream)
+    from sampler.policy_worker.device import choose_device, choose_precision
     from sampler.policy_worker.model_actor import ModelActor
 
     device = choose_device(config.device)
@@ -47,37 +45,21 @@ def make_actor(
     )
 
 
-def choose_device(name: str) -> torch.device:
-    """The torch device for "auto", "cpu", "cuda" or "cuda:N"."""
-    import torch
-
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
-
-
-def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """bfloat16 for "auto" where the device computes it natively, float32 elsewhere."""
-    import torch
-
-    from sampler.resources import cpu_has_bfloat16
-
-    if name == "auto":
-        native = cpu_has_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported()
-        name = "bfloat16" if native else "float32"
-    return torch.bfloat16 if name == "bfloat16" else torch.float32
-
-
 def main(
     index: int,
     restarts: int,
     threads: int,
     pickled: bytes,
     shared: Shared,
+    device_weights: Any,
     bell: Bell,
     worker_bells: dict[int, Bell],
 ) -> None:
-    """Entry point of the process. `pickled`: configuration, spaces and the model's factory."""
+    """Entry point of the process. `pickled`: configuration, spaces and the model's factory.
+
+    `device_weights`: the published copies on the learner's GPU (a tensor that the processes
+    share), or None where they are in the arena.
+    """
 
     def body() -> None:
         config, observation_space, action_space, make_model = cloudpickle.loads(pickled)
@@ -85,6 +67,8 @@ def main(
             import torch
 
             torch.set_num_threads(threads)
+        if device_weights is not None:
+            shared.weights.copies = device_weights
         actor = make_actor(
             config, shared, index, restarts, observation_space, action_space, make_model
         )

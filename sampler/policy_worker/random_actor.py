@@ -24,6 +24,9 @@ class RandomActor:
         self.masked = shared.spec.action_mask_size > 0
         self.inputs = ["action_mask"] if self.masked else []
 
+    def prepare(self, buffers: list[np.ndarray]) -> None:
+        """Nothing leaves this process's memory."""
+
     def load(self, version: int) -> int:
         return self.weights.version
 

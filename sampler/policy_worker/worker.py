@@ -22,6 +22,9 @@ class Actor(Protocol):
     inputs: list[str]
     """Fields that `act` wants gathered."""
 
+    def prepare(self, buffers: list[np.ndarray]) -> None:
+        """Told once of the buffers that inputs will come in."""
+
     def load(self, version: int) -> int:
         """Load newer weights than `version`, if there are any; returns the version in use."""
 
@@ -59,6 +62,7 @@ class PolicyWorker:
 
     def start(self) -> None:
         """Load the first weights."""
+        self.actor.prepare(list(self.rows.buffers.values()))
         self._load_weights()
         self.counters["ready"] = 1
 

@@ -33,11 +33,16 @@ class StepResult:
     """Lanes whose episode ended: (lane, terminated, truncated, whether the whole game is over)."""
     resets: list[int] = field(default_factory=list)
     """Lanes that were reset instead of stepped."""
+    reset_games: list[tuple[int, float, bool]] = field(default_factory=list)
+    """Resets in which a game that goes on after a lost life was played: (lane, score made, whether
+    the game ended and a new one began)."""
 
 
 class Lanes(Protocol):
     """A group of environments. `observations` and `action_mask` arguments are arrays
     [lanes, T+1, ...]; `at` is the entry to write (for frames: of the newest frame)."""
+
+    result: StepResult
 
     def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None: ...
 
@@ -81,6 +86,7 @@ class EnvLanes:
             self.reset_into = [find(env).reset_into for env in envs]
 
     def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None:
+        self.result.reset_games.clear()
         for lane, seed in enumerate(self.seeds):
             self._reset_lane(lane, observations, at, mask, -1, seed)
 
@@ -102,6 +108,9 @@ class EnvLanes:
             if mask is not None:
                 write_mask(mask[lane, mask_at], self.action_space, observation, info)
         self.restart[lane] = False
+        score, game_over = info.get("reset_reward", 0.0), info.get("game_over", False)
+        if score or game_over:
+            self.result.reset_games.append((lane, score, bool(game_over)))
 
     def step(
         self,
@@ -115,6 +124,7 @@ class EnvLanes:
         rewards = result.rewards
         result.ended.clear()
         result.resets.clear()
+        result.reset_games.clear()
         newest = observations[0][:, at]
         for lane, action in enumerate(self._per_lane(actions)):
             if restart[lane]:

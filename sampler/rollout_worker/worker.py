@@ -61,6 +61,8 @@ class Group:
         carry = self.filler.carry
         mask = carry.get("action_mask")
         self.lanes.reset([carry[name] for name in self.observation_names], -1, mask)
+        for lane, reward, _ in self.lanes.result.reset_games:
+            self.scores[lane] += reward
         carry["age"][:, -1] = 0
         for lane in range(len(self.lane_ids)):
             self.episode_ids[lane] = self._next_episode(lane)
@@ -160,9 +162,26 @@ class Group:
         self.lengths[lane] += block.age[lane, end]
         length = int(self.lengths[lane])
         if game_over:
-            self.scores[lane] = -in_row  # so that the row's own sum leaves only what comes after
-            self.lengths[lane] = 0
+            self._new_game(lane, in_row)
         return score, length
+
+    def reset_game(self, lane: int, reward: float, game_over: bool) -> tuple[float, int]:
+        """Add what a reset scored to the game in `lane`; score and length of that game.
+
+        Both start again if the game ended in the reset.
+        """
+        block = self.block
+        assert block is not None
+        self.scores[lane] += reward
+        in_row = float(self._fresh_rewards(block)[lane].sum(dtype=np.float64))
+        score, length = float(self.scores[lane]) + in_row, int(self.lengths[lane])
+        if game_over:
+            self._new_game(lane, in_row)
+        return score, length
+
+    def _new_game(self, lane: int, in_row: float) -> None:
+        self.scores[lane] = -in_row  # so that the row's own sum leaves only what comes after
+        self.lengths[lane] = 0
 
     def _fresh_rewards(self, block: Block) -> np.ndarray:
         """Rewards of the rows in progress so far, without those repeated from the rows before."""
@@ -300,19 +319,23 @@ class RolloutWorker:
         counters.add("frames", steps * self.frame_skip)
         if result.resets:
             counters.add("masked_steps", len(result.resets))
+        for lane, reward, game_over in result.reset_games:
+            self._report(group, lane, group.reset_game(lane, reward, game_over), game_over)
         for lane, _, _, game_over in result.ended:
             counters.add("episodes", 1)
-            score, length = group.end_episode(lane, game_over)
-            if game_over:
-                self.shared.episodes.put(
-                    self.index, group.lane_ids[lane], score, length, length * self.frame_skip
-                )
+            self._report(group, lane, group.end_episode(lane, game_over), game_over)
         if group.step == self.shared.spec.steps:
             self._finish(group)
         elif self.shared.tokens.is_filling(group.token):
             self._ask(group)
         else:
             self._give_up(group)
+
+    def _report(self, group: Group, lane: int, game: tuple[float, int], game_over: bool) -> None:
+        if game_over:
+            score, length = game
+            frames = length * self.frame_skip
+            self.shared.episodes.put(self.index, group.lane_ids[lane], score, length, frames)
 
     def _finish(self, group: Group) -> None:
         if not group.finish():

@@ -7,6 +7,8 @@ version on both sides and the checksum fits; otherwise it reads again.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sampler.shm.arena import Arena, Field
@@ -17,12 +19,16 @@ NOTHING = -1
 
 
 class WeightStore:
-    """One writer (the learner), any number of readers (the policy workers)."""
+    """One writer (the learner), any number of readers (the policy workers).
+
+    `copies` may be replaced, in every process, by an int64 tensor [2, words] on a GPU that the
+    processes share; versions and checksums stay in the arena.
+    """
 
     def __init__(self, arena: Arena):
         self.latest = arena["weights_latest"]  # [1]
         self.marks = arena["weights_marks"]  # [2, 3]
-        self.copies = arena["weights"]  # [2, words]
+        self.copies: Any = arena["weights"]  # [2, words]
 
     @staticmethod
     def fields(nbytes: int) -> list[Field]:
@@ -43,7 +49,7 @@ class WeightStore:
         """The version last published; -1 before the first."""
         return int(self.latest[0])
 
-    def begin(self) -> np.ndarray:
+    def begin(self) -> Any:
         """The block to write the next version into, int64 [words]; then call `publish`."""
         version = self.version + 1
         self.marks[version % 2, BEGUN] = version
@@ -58,7 +64,7 @@ class WeightStore:
         self.latest[0] = version
         return version
 
-    def read(self, out: np.ndarray) -> int:
+    def read(self, out: Any) -> int:
         """Copy the newest whole version into `out`, int64 [words]; returns its version.
 
         Raises RuntimeError if no whole version can be had, which means that memory was damaged.
@@ -66,13 +72,16 @@ class WeightStore:
         for _ in range(1000):
             version = self.version
             copy = version % 2
-            np.copyto(out, self.copies[copy])
+            out[:] = self.copies[copy]
             begun, ended, expected = self.marks[copy].tolist()
             if begun == ended == version and checksum(out) == expected:
                 return version
         raise RuntimeError(f"weights of version {self.version} do not match their checksum")
 
 
-def checksum(block: np.ndarray) -> int:
-    """Sum of the 64-bit words, modulo 2**64: fast, and sensitive to any torn or stale word."""
-    return int(np.add.reduce(block))
+def checksum(block: Any) -> int:
+    """Sum of the 64-bit words, modulo 2**64: fast, and sensitive to any torn or stale word.
+
+    On a GPU it also waits for the copy that it follows.
+    """
+    return int(block.sum())

@@ -89,6 +89,7 @@ class ProcessWorkers:
                 self._inference_threads,
                 self._for_policy,
                 self.shared,
+                self.assembly.device_weights,
                 self.assembly.policy_bells[index],
                 self.assembly.bells_served_by(index),
             ),
