@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sampler.assembly import ModelFactory, assemble
+from sampler.assembly import Assembly, ModelFactory, assemble
 from sampler.batch import Lease, SequenceBatch
 from sampler.config import SamplerConfig
 from sampler.errors import BatchTimeout, ConfigError, FastrlError
@@ -43,7 +44,6 @@ class Sampler:
 
     def __init__(self, config: SamplerConfig, model: ModelFactory | None = None):
         self.config = config
-        self._closed = True  # until there is something to close
         self._assembly = assembly = assemble(config, model)
         self._shared = assembly.shared
         self._counters = self._shared.counters.learner
@@ -55,7 +55,8 @@ class Sampler:
         if assembly.parts is not None:
             self._prepare_publishing(assembly.parts.model)
         self._workers = SerialWorkers(assembly) if config.serial else ProcessWorkers(assembly)
-        self._closed = False
+        # Also when the sampler is dropped without being closed, and at the interpreter's exit.
+        self._shut_down = weakref.finalize(self, _shut_down, self._workers, assembly)
         try:
             self._workers.start()
         except BaseException:
@@ -76,7 +77,7 @@ class Sampler:
 
     def __iter__(self) -> Iterator[SequenceBatch]:
         """Batches for ever; each is released when the next one is asked for."""
-        while not self._closed:
+        while not self.closed:
             yield self.get_batch()
 
     def get_batch(self, timeout: float | None = None) -> SequenceBatch:
@@ -85,7 +86,7 @@ class Sampler:
         Raises BatchTimeout if none is finished within `timeout` seconds, and the error of a worker
         that cannot be restarted any more.
         """
-        if self._closed:
+        if self.closed:
             raise FastrlError("this sampler is closed; make a new one")
         if self._batch is not None:
             self._batch.release()
@@ -125,7 +126,7 @@ class Sampler:
         )
 
     def _release(self, buffer: int) -> None:
-        if self._closed:
+        if self.closed:
             return
         if self.config.debug:
             poison(self._shared.store.buffer(buffer))
@@ -201,18 +202,23 @@ class Sampler:
 
         Arrays of a batch that somebody still holds stay readable.
         """
-        if self._closed:
-            return
-        self._closed = True
-        self._counters["stop"] = 1
-        self._workers.close()
-        self._assembly.close()
+        self._shut_down()
+
+    @property
+    def closed(self) -> bool:
+        return not self._shut_down.alive
 
     def __enter__(self) -> Sampler:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _shut_down(workers: SerialWorkers | ProcessWorkers, assembly: Assembly) -> None:
+    assembly.shared.counters.learner["stop"] = 1
+    workers.close()
+    assembly.close()
 
 
 def poison(fields: dict[str, np.ndarray]) -> None:

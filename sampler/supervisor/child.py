@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from multiprocessing import parent_process
+from multiprocessing import current_process, parent_process
 
 from sampler.errors import FastrlError
 from sampler.shm.counters import CounterRow, Stage
@@ -30,7 +30,12 @@ def run_child(
     `slot` is the process's error slot; `name()` says what it was doing, for the report.
     """
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    # A process group of its own: Ctrl-C reaches only the caller, who decides what it means, and
+    # whatever environments start and leave behind can be ended as a group.
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Daemonic for its parent, which ends it at exit, but free to start processes of its own.
+    current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     faulthandler.register(signal.SIGUSR1)
     counters["pid"] = os.getpid()
     counters.enter(Stage.STARTING)

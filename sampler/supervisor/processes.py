@@ -66,7 +66,7 @@ class ProcessWorkers:
         return self._rollout_context.Process(  # type: ignore[attr-defined]
             target=rollout_process.main,
             name=f"fastrl rollout worker {index}",
-            daemon=False,
+            daemon=True,
             args=(
                 index,
                 restarts,
@@ -82,7 +82,7 @@ class ProcessWorkers:
         return self._policy_context.Process(  # type: ignore[attr-defined]
             target=policy_process.main,
             name=f"fastrl policy worker {index}",
-            daemon=False,
+            daemon=True,
             args=(
                 index,
                 restarts,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import os
+import signal
 import sys
 import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
@@ -44,6 +46,9 @@ class Worker:
     """Whether it runs environments, so that `step_timeout` applies to it."""
     process: BaseProcess | None = None
     restarts: int = 0
+    progress: tuple[int, int] = (0, 0)
+    """Heartbeat last seen: when the present stage began, and the lane in it."""
+    progress_time: float = 0.0
 
 
 class Supervisor:
@@ -104,10 +109,12 @@ class Supervisor:
         process = worker.process
         assert process is not None
         process.join()
+        reported = bool(self.shared.errors.size[worker.slot])
         error = self._diagnose(worker, process.exitcode)
+        _end_group(process)
         process.close()
         worker.process = None
-        if not worker.counters["ready"] and not worker.restarts:
+        if reported and not worker.counters["ready"] and not worker.restarts:
             self._fail(error)  # it never worked: a restart would only repeat the error
         elif self.restarts >= self.config.max_restarts:
             limit = f"gave up after {self.config.max_restarts} restarts (max_restarts): {error}"
@@ -138,24 +145,22 @@ class Supervisor:
         self.wake()
 
     def _check_timeouts(self) -> None:
-        now = time.monotonic_ns()
-        limit = self.config.step_timeout
+        now = time.monotonic()
         for worker in self.workers:
-            if not worker.process:
-                continue
-            seconds = (now - worker.counters["stage_since"]) / 1e9
-            stage = worker.counters["stage"]
-            if limit and worker.environment and stage == Stage.STEPPING and seconds > limit:
-                lane = worker.counters["lane"]
+            counters = worker.counters
+            progress = (counters["stage_since"], counters["lane"] if worker.environment else 0)
+            if progress != worker.progress or counters["stage"] != Stage.STEPPING:
+                worker.progress, worker.progress_time = progress, now
+            elif self._hangs(worker, now - worker.progress_time):
                 logger.warning(
-                    "%s: lane %d of its group has not finished a step or reset for %.1f s "
-                    "(step_timeout=%s); ending the worker",
+                    "%s: lane %d has not finished a step or reset for step_timeout=%s s; "
+                    "ending the worker",
                     worker.name,
-                    lane,
-                    seconds,
-                    limit,
+                    counters["lane"],
+                    self.config.step_timeout,
                 )
-                worker.process.kill()
+                worker.progress_time = now
+                self.kill(worker.slot)
         if not self.ready and time.monotonic() - self._started > self.config.start_timeout:
             late = [w.name for w in self.workers if not w.counters["ready"] and not w.restarts]
             if late:
@@ -165,6 +170,10 @@ class Supervisor:
                         f"{self.config.start_timeout:.0f} s; raise it, or use fewer workers"
                     )
                 )
+
+    def _hangs(self, worker: Worker, seconds: float) -> bool:
+        limit = self.config.step_timeout
+        return limit is not None and worker.environment and seconds > limit
 
     def kill(self, slot: int) -> None:
         """End the worker with this error slot; the watcher then starts it again."""
@@ -189,8 +198,16 @@ class Supervisor:
                 if process.is_alive():
                     process.kill()
                 process.join(STOP_TIMEOUT)
+                _end_group(process)
                 if process.exitcode is not None:
                     process.close()
+
+
+def _end_group(process: BaseProcess) -> None:
+    """End what a worker's environments have started and left behind: its process group."""
+    assert process.pid is not None
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _with_traceback(error: FastrlError, text: str) -> FastrlError:
