@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -140,6 +141,11 @@ class Learner:
             rate = LinearSchedule(rate, 0.0, total_steps)(steps)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
+
+    def exploration(self, lanes: int, steps: int) -> np.ndarray | None:
+        """Probability of a random action in every lane after `steps` agent steps, [lanes]; None
+        where the policy itself explores."""
+        return None
 
     @property
     def learning_rate(self) -> float:

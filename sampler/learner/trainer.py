@@ -101,6 +101,9 @@ class Trainer:
             self.learner.publish(self._publish)  # a resumed learner's, not the fresh model's
         while not self._over(start):
             learner.set_progress(steps, self.total_steps)
+            epsilon = learner.exploration(sampler.config.lanes, steps)
+            if epsilon is not None:
+                sampler.set_epsilon(epsilon)
             asked = time.monotonic()
             batch = self._next_batch(start)
             got = time.monotonic()
