@@ -72,7 +72,10 @@ class ScaledConv2d(nn.Conv2d):
         self.factor = 1.0 / maximum
 
     def forward(self, images: Tensor) -> Tensor:
-        weight = (self.weight * self.factor).to(images.dtype)
+        # With so few channels, the forward pass alone is faster on CPUs with channels first.
+        inference = not (torch.is_grad_enabled() or images.is_cuda)
+        layout = torch.contiguous_format if inference else torch.preserve_format
+        weight = (self.weight * self.factor).to(images.dtype, memory_format=layout)
         bias = self.bias.to(images.dtype)  # type: ignore[union-attr]
         return F.conv2d(images, weight, bias, self.stride, self.padding)
 
