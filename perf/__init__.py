@@ -1,0 +1,1 @@
+"""Profilers and comparisons, each runnable as `python -m perf.NAME` (see docs/performance.md)."""

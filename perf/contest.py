@@ -1,0 +1,250 @@
+"""Programs and samplers that are measured in turn: each runs only while it is its turn.
+
+A contestant is a context manager with `measure(seconds) -> steps per second`. Programs are
+stopped between their turns with SIGSTOP, sent to the process group that they were started in; a
+live sampler or training is paused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
+
+from perf.common import Shares, rates, stage_shares
+from sampler.errors import BatchTimeout
+
+if TYPE_CHECKING:
+    from sampler import Sampler
+    from sampler.learner.trainer import Progress, Trainer
+
+WARM_UP = 1.0  # seconds of each turn that are not measured
+PROGRAMS = Path(__file__).parent / "peer_programs"
+
+
+class ProgramError(RuntimeError):
+    """A measured program ended, or did nothing for too long; holds the end of what it printed."""
+
+
+class Program:
+    """A measured program, which reports its steps as perf/peer_programs/reporting.py does."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        warm_up: float = WARM_UP,
+        start_timeout: float = 180.0,
+    ):
+        self.command, self.env, self.warm_up = list(command), dict(env or {}), warm_up
+        self.start_timeout = start_timeout
+        self._reports: list[tuple[float, int]] = []
+        self._arrived = threading.Condition()
+        self._ended = False
+
+    def __enter__(self) -> Program:
+        """Start it, wait until it makes steps, and stop it until its first turn."""
+        self._log = TemporaryFile()
+        reading, writing = os.pipe()
+        self._process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **self.env, "PERF_REPORT_FD": str(writing)},
+            pass_fds=(writing,),
+            start_new_session=True,
+        )
+        os.close(writing)
+        self._reader = threading.Thread(target=self._read, args=(reading,), daemon=True)
+        self._reader.start()
+        try:
+            self._wait(lambda: self._reports and self._reports[-1][1] > 0, self.start_timeout)
+        except BaseException:
+            self.close()
+            raise
+        self._signal(signal.SIGSTOP)
+        return self
+
+    def measure(self, seconds: float) -> float:
+        """Steps per second over `seconds`, or over two reports where these come more rarely."""
+        self._signal(signal.SIGCONT)
+        begin = time.monotonic() + self.warm_up
+        patience = 4 * (self.warm_up + seconds) + 60
+        self._wait(lambda: self._since(begin) and self._lasted(begin, seconds), patience)
+        self._signal(signal.SIGSTOP)
+        rate = report_rate(self._since(begin))
+        if rate <= 0:
+            raise self._failure("made no steps")
+        return rate
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it with all its children: all processes of the session that it was started in."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(timeout=10)
+        self._log.close()
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _since(self, begin: float) -> list[tuple[float, int]]:
+        return [report for report in self._reports if report[0] >= begin]
+
+    def _lasted(self, begin: float, seconds: float) -> bool:
+        reports = self._since(begin)
+        return len(reports) >= 2 and reports[-1][0] - begin >= seconds
+
+    def _wait(self, done, timeout: float) -> None:
+        with self._arrived:
+            if self._arrived.wait_for(lambda: self._ended or done(), timeout) and not self._ended:
+                return
+        raise self._failure("ended" if self._ended else f"reported nothing for {timeout:.0f} s")
+
+    def _failure(self, what: str, lines: int = 5) -> ProgramError:
+        # pread: the program writes at the position that a seek would move.
+        size = os.fstat(self._log.fileno()).st_size
+        log = os.pread(self._log.fileno(), size, 0).decode(errors="replace")
+        words = " | ".join(log.strip().splitlines()[-lines:])
+        return ProgramError(f"{' '.join(self.command)} {what}; its last words: {words}")
+
+    def _read(self, descriptor: int) -> None:
+        with os.fdopen(descriptor) as stream:
+            for line in stream:
+                report = json.loads(line)
+                with self._arrived:
+                    self._reports.append((report["time"], report["steps"]))
+                    self._arrived.notify_all()
+        with self._arrived:
+            self._ended = True
+            self._arrived.notify_all()
+
+
+def report_rate(reports: Sequence[tuple[float, int]]) -> float:
+    """Steps per second between the first and the last of the reports (seconds, steps so far)."""
+    (first, steps), (last, total) = reports[0], reports[-1]
+    return (total - steps) / (last - first)
+
+
+class LiveSampler:
+    """A sampler of this process, whose batches are taken and released at once.
+
+    After each turn `rates` and `shares` hold what `perf.common` makes of its statistics.
+    """
+
+    def __init__(self, sampler: Sampler, warm_up: float = WARM_UP):
+        self.sampler, self.warm_up = sampler, warm_up
+        self.rates: list[dict[str, float]] = []
+        self.shares: list[Shares] = []
+
+    def __enter__(self) -> LiveSampler:
+        """Wait until every worker makes steps, and pause it until its first turn."""
+        self.sampler.__enter__()
+        try:
+            while not all(worker["steps"] for worker in self.sampler.stats()["rollout"]):
+                self.sampler.get_batch().release()
+        except BaseException:
+            self.sampler.close()
+            raise
+        self.sampler.pause()
+        return self
+
+    def measure(self, seconds: float) -> float:
+        """Real steps per second over `seconds`."""
+        self.sampler.resume()
+        self.work(self.warm_up)
+        before = self.sampler.stats()
+        self.work(seconds)
+        after = self.sampler.stats()
+        self.sampler.pause()
+        self.note(before, after)
+        return self.rates[-1]["sps"]
+
+    def note(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """Keep what two snapshots of the statistics say."""
+        self.rates.append(rates(before, after))
+        self.shares.append(stage_shares(before, after))
+
+    def work(self, seconds: float) -> None:
+        """Take batches for so long."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            with suppress(BatchTimeout):
+                self.sampler.get_batch(timeout=left).release()
+
+    def __exit__(self, *error: object) -> None:
+        self.sampler.close()
+
+
+class LiveTrainer:
+    """A whole training of this process: sampler and learner. Counts the steps learned from."""
+
+    def __init__(self, trainer: Trainer, warm_up: float = WARM_UP):
+        self.trainer, self.warm_up = trainer, warm_up
+        self.sampler = trainer.sampler
+        self.rates: list[dict[str, float]] = []
+        self.shares: list[Shares] = []
+        self.lags: list[float] = []
+        trainer.hooks = (*trainer.hooks, self._note_lag)
+
+    def __enter__(self) -> LiveTrainer:
+        """Train on one batch, and pause until the first turn."""
+        self.sampler.__enter__()
+        try:
+            self.train(self.warm_up)
+        except BaseException:
+            self.sampler.close()
+            raise
+        self.sampler.pause()
+        return self
+
+    def measure(self, seconds: float) -> float:
+        """Steps learned from per second, over the updates that end within `seconds` and one."""
+        self.sampler.resume()
+        self.train(self.warm_up)
+        self.lags.clear()
+        before = self.sampler.stats()
+        progress = self.train(seconds)
+        after = self.sampler.stats()
+        self.sampler.pause()
+        elapsed = progress.run_seconds
+        learned = progress.run_steps / elapsed
+        publish = after["learner"]["publish_seconds"] - before["learner"]["publish_seconds"]
+        self.rates.append(
+            {**rates(before, after), "learned_sps": learned, "lag_mean": fmean(self.lags)}
+        )
+        learner = {
+            "wait": progress.learner_wait / elapsed,
+            "update": (progress.learner_update - publish) / elapsed,
+            "publish": publish / elapsed,
+        }
+        shares = stage_shares(before, after)
+        self.shares.append({**shares, "learner": {**learner, "other": 1 - sum(learner.values())}})
+        return learned
+
+    def train(self, seconds: float) -> Progress:
+        """Train for so long, and until at least one batch has been learned from."""
+        done = self.trainer.progress.batches
+        self.trainer.total_seconds = seconds
+        while (progress := self.trainer.run()).batches == done:
+            pass
+        return progress
+
+    def _note_lag(self, progress: Progress) -> None:
+        self.lags.append(progress.metrics["perf/policy_lag_mean"])
+
+    def __exit__(self, *error: object) -> None:
+        self.sampler.close()
