@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -220,7 +221,7 @@ class CounterChecker:
         steps, overlap = self.spec.steps, self.spec.overlap
         if not self.gaps:
             assert rows[0].start == 0, "the lane's first row is missing"
-        for before, after in zip(rows, rows[1:], strict=False):
+        for before, after in pairwise(rows):
             common = before.start + steps - after.start
             if self.gaps:
                 assert common <= overlap, "a step was delivered twice"

@@ -1,0 +1,54 @@
+"""Looking at processes and descriptors, and waiting for them, without guessing how long."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PATIENCE = 60.0  # seconds that anything may take on a busy machine before a test fails
+
+
+def wait_until(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+    """The first true value of `condition()`; fails after `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {patience:.0f} s for {what}"
+        time.sleep(0.005)
+    return value
+
+
+def open_files(pid: int | str = "self") -> list[str]:
+    """What a process's descriptors refer to, sorted; without numbers that differ every time."""
+    names = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            names.append(os.readlink(entry))
+        except FileNotFoundError:
+            continue  # the listing's own
+    return sorted(name.split(":[")[0] for name in names)
+
+
+def workers_of(pid: int | None = None) -> list[psutil.Process]:
+    """Living descendants of a process, except multiprocessing's own two servers."""
+    found = []
+    for child in psutil.Process(pid).children():
+        try:
+            line = " ".join(child.cmdline())
+            below = child.children(recursive=True)
+        except psutil.NoSuchProcess:
+            continue
+        helper = "multiprocessing.forkserver" in line or "multiprocessing.resource_tracker" in line
+        found += below if helper else [child, *below]
+    return [process for process in found if is_alive(process)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

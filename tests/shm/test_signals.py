@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from helpers.memory import child
+from helpers.processes import open_files
+
+from sampler.shm.signals import Bell
+
+
+def test_waiting_ends_with_a_ring_or_with_the_time():
+    bell = Bell()
+    assert not bell.wait(0)
+    bell.ring()
+    bell.ring()
+    assert bell.wait(0)
+    assert not bell.wait(0.001)  # several rings are one
+    bell.close()
+
+
+def test_hushing_forgets_rings_and_needs_none():
+    bell = Bell()
+    bell.hush()
+    bell.ring()
+    bell.hush()
+    assert not bell.wait(0)
+    bell.close()
+
+
+def echo(connection, bell, answer):
+    assert bell.wait(60)
+    answer.ring()
+    connection.recv()
+
+
+def test_bells_ring_in_other_processes():
+    bell, answer = Bell(), Bell()
+    with child(echo, bell, answer) as (process, connection):
+        bell.ring()
+        assert answer.wait(60)
+        connection.send("end")
+        process.join()
+        assert process.exitcode == 0
+    bell.close()
+    answer.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_closing_leaves_no_descriptor(times):
+    before = open_files()
+    bell = Bell()
+    for _ in range(times):
+        bell.close()
+    assert open_files() == before
