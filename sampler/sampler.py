@@ -16,7 +16,6 @@ from sampler.errors import BatchTimeout, ConfigError, FastrlError
 from sampler.serial import SerialWorkers
 from sampler.shm.counters import Stage
 from sampler.shm.mailbox import Episode
-from sampler.shm.tokens import NONE
 from sampler.statistics import statistics
 from sampler.supervisor.processes import ProcessWorkers
 
@@ -92,8 +91,8 @@ class Sampler:
             self._batch.release()
         began = self._counters.enter(Stage.WAITING)
         deadline = None if timeout is None else time.monotonic() + timeout
-        buffer = self._shared.tokens.complete()
-        while buffer == NONE:
+        taken = self._shared.tokens.take()
+        while taken is None:
             self._workers.check()
             remaining = LOOK if deadline is None else deadline - time.monotonic()
             if remaining <= 0:
@@ -101,20 +100,20 @@ class Sampler:
             self._workers.wait(min(remaining, LOOK))
             if self.config.straggler_timeout is not None:
                 self._shared.tokens.abandon_late(self.config.straggler_timeout)
-            buffer = self._shared.tokens.complete()
+            taken = self._shared.tokens.take()
         waited = self._counters.enter(Stage.LEARNING) - began
         self._counters.add("wait_ns", waited)
         self._counters.add("batches", 1)
-        self._batch = self._take(buffer)
+        self._batch = self._batch_of(*taken)
         return self._batch
 
-    def _take(self, buffer: int) -> SequenceBatch:
-        shared, spec = self._shared, self._assembly.spec
-        given_up = shared.tokens.hold(buffer)
-        fields = shared.store.buffer(buffer)
+    def _batch_of(self, buffer: int, given_up: np.ndarray) -> SequenceBatch:
+        spec = self._assembly.spec
+        fields = self._shared.store.buffer(buffer)
         if given_up.any():
             late = np.repeat(given_up, spec.rows_per_token)
-            fields["mask"][late] = False
+            # A copy: a late writer may still write to the stored one.
+            fields["mask"] = fields["mask"] & ~late[:, None]
             self._counters.add("abandoned_rows", int(late.sum()))
         return SequenceBatch(
             fields,

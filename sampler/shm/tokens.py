@@ -108,23 +108,20 @@ class TokenPool:
 
     # ---- the learner's process
 
-    def complete(self) -> int:
-        """The buffer to be delivered next, all of whose rows are finished or given up; or NONE.
+    def take(self) -> tuple[int, np.ndarray] | None:
+        """Take the buffer to be delivered next for reading, and which of its tokens were given up.
 
-        A buffer in which every row was given up is not worth delivering and does not count.
+        None if there is none: all rows of a buffer must be finished or given up. One in which every
+        row was given up is not worth delivering and does not count.
         """
-        done = (self.status == FINISHED) | (self.status == ABANDONED)
-        whole = done.all(axis=1) & (self.status == FINISHED).any(axis=1) & (self.held == 0)
-        candidates = np.flatnonzero(whole)
-        if not len(candidates):
-            return NONE
-        return int(candidates[np.argmin(self.turn[candidates])])
-
-    def hold(self, buffer: int) -> np.ndarray:
-        """Take a complete buffer for reading; returns which of its tokens were given up."""
+        if self._complete() == NONE:  # without the lock, for this is asked often
+            return None
         with self.lock:
+            buffer = self._complete()  # a late writer may have come back since
+            if buffer == NONE:
+                return None
             self.held[buffer] = 1
-            return self.status[buffer] == ABANDONED
+            return buffer, self.status[buffer] == ABANDONED
 
     def abandon_late(self, timeout: float) -> int:
         """Give up rows that alone keep a buffer waiting for more than `timeout` seconds.
@@ -166,6 +163,15 @@ class TokenPool:
             return self._serve_waiting()
 
     # ---- inside the lock
+
+    def _complete(self) -> int:
+        """The buffer filled first of those that can be delivered, or NONE."""
+        done = (self.status == FINISHED) | (self.status == ABANDONED)
+        whole = done.all(axis=1) & (self.status == FINISHED).any(axis=1) & (self.held == 0)
+        candidates = np.flatnonzero(whole)
+        if not len(candidates):
+            return NONE
+        return int(candidates[np.argmin(self.turn[candidates])])
 
     def _open(self) -> np.ndarray:
         """Which buffers may be claimed from, bool [K]."""
