@@ -16,6 +16,7 @@ from sampler.errors import BatchTimeout, ConfigError, FastrlError
 from sampler.serial import SerialWorkers
 from sampler.shm.counters import Stage
 from sampler.shm.mailbox import Episode
+from sampler.shm.tokens import FINISHED
 from sampler.statistics import statistics
 from sampler.supervisor.processes import ProcessWorkers
 
@@ -91,13 +92,14 @@ class Sampler:
             self._batch.release()
         began = self._counters.enter(Stage.WAITING)
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._workers.check()
         taken = self._shared.tokens.take()
         while taken is None:
-            self._workers.check()
             remaining = LOOK if deadline is None else deadline - time.monotonic()
             if remaining <= 0:
                 raise BatchTimeout(f"no batch was finished within {timeout} s; {self._progress()}")
             self._workers.wait(min(remaining, LOOK))
+            self._workers.check()
             if self.config.straggler_timeout is not None:
                 self._shared.tokens.abandon_late(self.config.straggler_timeout)
             taken = self._shared.tokens.take()
@@ -128,7 +130,10 @@ class Sampler:
         if self.closed:
             return
         if self.config.debug:
-            poison(self._shared.store.buffer(buffer))
+            # Not those of a late writer, who goes on from what they hold.
+            finished = self._shared.tokens.status[buffer] == FINISHED
+            rows = np.repeat(finished, self._assembly.spec.rows_per_token)
+            poison(self._shared.store.buffer(buffer), rows)
         self._workers.wake(self._shared.tokens.release(buffer))
 
     def _progress(self) -> str:
@@ -220,12 +225,12 @@ def _shut_down(workers: SerialWorkers | ProcessWorkers, assembly: Assembly) -> N
     assembly.close()
 
 
-def poison(fields: dict[str, np.ndarray]) -> None:
-    """Make every value of released rows one that no learner can mistake for data."""
+def poison(fields: dict[str, np.ndarray], rows: np.ndarray) -> None:
+    """Make every value of released rows (bool [B]) one that no learner can mistake for data."""
     for array in fields.values():
         if array.dtype.kind == "f":
-            array.fill(np.nan)
+            array[rows] = np.nan
         elif array.dtype.kind in "iu":
-            array.fill(np.iinfo(array.dtype).max)
+            array[rows] = np.iinfo(array.dtype).max
         else:
-            array.fill(True)
+            array[rows] = True
