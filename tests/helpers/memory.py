@@ -19,9 +19,7 @@ def arena_of(*fields: Field) -> Arena:
 
 
 @contextmanager
-def child(
-    function: Callable[..., None], *args: Any
-) -> Iterator[tuple[BaseProcess, Connection]]:
+def child(function: Callable[..., None], *args: Any) -> Iterator[tuple[BaseProcess, Connection]]:
     """A process that runs `function(connection, *args)`, and the other end of its connection."""
     ours, theirs = context.Pipe()
     process = context.Process(target=function, args=(theirs, *args), daemon=True)
