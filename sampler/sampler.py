@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections.abc import Iterator
@@ -52,11 +53,15 @@ class Sampler:
         self.model: nn.Module | None = None
         self._batch: SequenceBatch | None = None
         self._episodes: list[Episode] = []
-        if assembly.parts is not None:
-            self._prepare_publishing(assembly.parts.model)
-        self._workers = SerialWorkers(assembly) if config.serial else ProcessWorkers(assembly)
+        try:
+            if assembly.parts is not None:
+                self._prepare_publishing(assembly.parts.model)
+            self._workers = SerialWorkers(assembly) if config.serial else ProcessWorkers(assembly)
+        except BaseException:
+            assembly.close()
+            raise
         # Also when the sampler is dropped without being closed, and at the interpreter's exit.
-        self._shut_down = weakref.finalize(self, _shut_down, self._workers, assembly)
+        self._shut_down = weakref.finalize(self, _shut_down, os.getpid(), self._workers, assembly)
         try:
             self._workers.start()
         except BaseException:
@@ -219,7 +224,9 @@ class Sampler:
         self.close()
 
 
-def _shut_down(workers: SerialWorkers | ProcessWorkers, assembly: Assembly) -> None:
+def _shut_down(owner: int, workers: SerialWorkers | ProcessWorkers, assembly: Assembly) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the owner's process ends: nothing here is its own
     assembly.shared.counters.learner["stop"] = 1
     workers.close()
     assembly.close()
