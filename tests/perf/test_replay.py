@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perf.replay import TREES, Settings, main
+
+
+def test_reports_every_measurement(tmp_path, capsys):
+    path = tmp_path / "report.json"
+    main(
+        Settings(
+            seconds=1e-6,
+            rounds=2,
+            json=path,
+            steps=6,
+            batch=4,
+            megabytes=1,
+            transitions=8,
+            leaves=64,
+            indices=16,
+        )
+    )
+    report, printed = json.loads(path.read_text()), capsys.readouterr().out
+    inserted = report["copies"]["insert rows"]
+    assert inserted["items_per_second"]["median"] > 0
+    assert inserted["of_copy"]["count"] == 2
+    assert "of_copy" not in report["copies"]["plain copy of a batch of rows"]
+    for what in ("set", "find", "set and find"):
+        entry = report["sum_trees"][f"fastrl {what}"]
+        assert entry["fastrl"]["median"] == pytest.approx(1)
+    measured = {name.split()[0] for name in report["sum_trees"]} - {"not_measured"}
+    missing = {line.split()[0] for line in report["sum_trees"]["not_measured"]}
+    assert measured | missing == set(TREES)
+    assert not measured & missing
+    assert "sample 3-step transitions" in printed
