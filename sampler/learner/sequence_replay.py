@@ -85,11 +85,13 @@ class SequenceReplay(Replay):
         """Copies n rows in, over the oldest where it is full; returns their serial numbers.
 
         fields: arrays [n, *shape] for every field (others are ignored). priorities: [n], or None:
-        the largest so far.
+        the largest so far. A row whose `mask` is False throughout is never sampled.
         """
         rows = self.storage.add(fields)[-self.storage.capacity :]
+        slots = self.storage.slots(rows)
         kept = None if priorities is None else np.asarray(priorities)[-len(rows) :]
-        self.priorities.add(self.storage.slots(rows), kept)
+        masks = self.storage.arrays.get("mask")
+        self.priorities.add(slots, kept, True if masks is None else masks[slots].any(1))
         return rows
 
     def sample(

@@ -330,6 +330,13 @@ def test_more_rows_than_the_capacity_at_once():
     assert replay.priorities.tree.values.tolist() == [5, 6, 3, 4]
 
 
+def test_rows_without_a_valid_step_are_never_sampled():
+    replay = SequenceReplay({"mask": ((3,), bool)}, 4, alpha=0.0, uniform=0.5)
+    replay.add({"mask": np.array([[1, 1, 1], [0, 0, 0], [0, 1, 0]], bool)}, np.ones(3))
+    _, rows, _ = replay.sample(100, np.random.default_rng(0))
+    assert set(rows.tolist()) == {0, 2}
+
+
 def test_uniform_replay_ignores_priorities():
     replay, rng = SequenceReplay(FIELDS, 4, alpha=0.0), np.random.default_rng(0)
     replay.add(rows_from(0, 4), [1.0, 100.0, 1e-3, 0.0])
