@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.table import Table
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("fastrl.cli")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Status:
     total_steps: int | None
     seconds: float
     """Seconds of training, resumed parts included."""
-    total_seconds: float | None
+    seconds_left: float | None
+    """Seconds until the run ends at the present speed."""
     fps: float
     """Emulator frames per second."""
     sps: float
@@ -41,16 +42,6 @@ class Status:
     """environment, inference, learner or unknown."""
     evaluated: float | None
     """Mean score of the last evaluation."""
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds until the first of the two limits is reached at the present speed."""
-        left = []
-        if self.total_steps is not None and self.sps > 0:
-            left.append(max(self.total_steps - self.steps, 0) / self.sps)
-        if self.total_seconds is not None:
-            left.append(max(self.total_seconds - self.seconds, 0.0))
-        return min(left, default=None)
 
 
 class PlainDisplay:

@@ -26,7 +26,7 @@ class Stopped(BaseException):
 class StopSignals:
     """Turns SIGINT and SIGTERM into a request to stop.
 
-    The first one prints one line and sets `requested`; the command looks at it between two steps,
+    The first one prints one line and sets `event`; the command looks at it between two steps,
     saves and returns. Outside of `deferred` blocks it also raises Stopped. A second one ends the
     process at once, as do GRACE_SECONDS without an end; children die with their parent.
     """
@@ -34,6 +34,8 @@ class StopSignals:
     def __init__(self, prog: str, on_exit: Callable[[], None] | None = None) -> None:
         self.signal: int | None = None
         self.note = "stopping"
+        """What the line says is happening."""
+        self.event = threading.Event()
         self.on_exit = on_exit
         self._prog = prog
         self._deferred = 0
@@ -66,6 +68,7 @@ class StopSignals:
         if self.signal is not None:
             self._end()
         self.signal = number
+        self.event.set()
         name = signal.Signals(number).name
         # os.write: printing from a handler may meet a print that it interrupted
         line = f"{self._prog}: {name}: {self.note}; a second signal ends at once\n"

@@ -28,7 +28,7 @@ from sampler.errors import ConfigError, FastrlError
 LOG_BYTES = 5_000_000  # bytes in log.txt before it becomes log.txt.1
 LOG_COPIES = 3
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("fastrl")
 
 
 class RunFolder:
@@ -45,15 +45,7 @@ class RunFolder:
         self._log_handler: logging.Handler | None = None
 
     @classmethod
-    def create(
-        cls,
-        root: str | Path,
-        env: str,
-        algo: str,
-        seed: int,
-        config: Mapping[str, Any],
-        command: Sequence[str],
-    ) -> RunFolder:
+    def create(cls, root: str | Path, env: str, algo: str, seed: int) -> RunFolder:
         """Make a new folder under `root` and point `root/latest` at it.
 
         Raises ConfigError where the folder cannot be made; an existing one is never used.
@@ -63,8 +55,6 @@ class RunFolder:
         path = _new_directory(root, name)
         run = cls(path)
         run.checkpoints.mkdir()
-        _write(run.config_file, json.dumps(config, indent=2) + "\n")
-        run.note_command(command)
         _link_latest(root, path.name)
         return run
 
@@ -75,6 +65,10 @@ class RunFolder:
         Raises ConfigError where there is no such run, FastrlError where another process has it.
         """
         return cls(find_run(name, root))
+
+    def save_config(self, config: Mapping[str, Any]) -> None:
+        """Write config.json, whole or not at all; the settings of the newest start are kept."""
+        _write(self.config_file, json.dumps(config, indent=2) + "\n")
 
     def note_command(self, command: Sequence[str]) -> None:
         """Add a line with the time and the command to command.txt."""
@@ -104,7 +98,7 @@ class RunFolder:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and self._log_handler is not None:
             logger.error("the run failed", exc_info=error)
         self.close()
 

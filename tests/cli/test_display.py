@@ -26,7 +26,7 @@ def status(**changes):
         "steps": 50_000,
         "total_steps": 200_000,
         "seconds": 20.0,
-        "total_seconds": None,
+        "seconds_left": 60.0,
         "fps": 10_000.0,
         "sps": 2_500.0,
         "mean_return": 12.34,
@@ -60,20 +60,6 @@ def test_a_line_before_anything_is_known():
 
 def test_evaluation_appears_once_there_is_one():
     assert status_line(status(evaluated=19.5)).endswith("eval 19.5")
-
-
-@pytest.mark.parametrize(
-    ("changes", "left"),
-    [
-        ({}, 60.0),
-        ({"total_seconds": 30.0}, 10.0),
-        ({"total_steps": None}, None),
-        ({"sps": 0.0}, None),
-        ({"steps": 300_000}, 0.0),
-    ],
-)
-def test_time_left_is_the_first_limit(changes, left):
-    assert status(**changes).seconds_left == left
 
 
 def test_plain_lines_have_no_escape_codes():

@@ -11,10 +11,11 @@ from cli.run_folder import RunFolder, find_run, read_config
 from sampler.errors import ConfigError, FastrlError
 
 
-def create(root, env="CartPole-v1", seed=1):
-    return RunFolder.create(
-        root, env, "appo", seed, {"seed": seed}, ["fastrl-train", "--seed", "1"]
-    )
+def create(root, env="CartPole-v1"):
+    run = RunFolder.create(root, env, "appo", 1)
+    run.save_config({"seed": 1})
+    run.note_command(["fastrl-train", "--seed", "1"])
+    return run
 
 
 def test_new_folder_holds_config_and_command_and_is_latest(tmp_path):

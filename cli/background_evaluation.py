@@ -1,0 +1,242 @@
+"""Evaluation while training: a process of low priority that plays saved weights.
+
+Training goes on meanwhile. One evaluation runs at a time; if it is not over when the next is due,
+the next begins when it is. The best checkpoint is that with the highest mean greedy score.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from cli.options import Options
+from sampler.errors import FastrlError
+from sampler.evaluation import Evaluation, evaluate
+from sampler.learner import checkpoint
+from sampler.learner.checkpoint import CheckpointError, CheckpointStore
+from sampler.learner.trainer import Progress, Trainer
+from sampler.supervisor.child import die_with_parent
+
+CANDIDATE = "evaluated.pt"
+NICENESS = 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """One evaluation of the weights at `steps`."""
+
+    steps: int
+    seconds: float
+    """Of training, when the weights were saved."""
+    greedy: Evaluation
+    sampled: Evaluation
+    best: bool
+    """Whether it is the best of the run so far."""
+
+    def metrics(self) -> dict[str, float]:
+        """By tag."""
+        return {
+            "eval/episodic_return": self.greedy.mean,
+            "eval/episodic_return_std": self.greedy.std,
+            "eval/episodic_length": float(self.greedy.lengths.mean()),
+            "eval/sampled_return": self.sampled.mean,
+            "eval/sampled_return_std": self.sampled.std,
+        }
+
+    def describe(self) -> str:
+        """One line."""
+        best = ", the best so far" if self.best else ""
+        return (
+            f"evaluated step {self.steps:,}: greedy {self.greedy.mean:,.2f} +- "
+            f"{self.greedy.std:,.2f}, sampled {self.sampled.mean:,.2f} +- {self.sampled.std:,.2f} "
+            f"({len(self.greedy.scores)} games each{best})"
+        )
+
+
+class BackgroundEvaluation:
+    """A hook of the Trainer that evaluates every so many steps and reports what comes back."""
+
+    def __init__(
+        self,
+        options: Options,
+        store: CheckpointStore,
+        trainer: Trainer,
+        report: Callable[[Result], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._every = options.evaluation.eval_every
+        self._store = store
+        self._trainer = trainer
+        self._report = report
+        self._warn = warn
+        self._candidate = store.folder / CANDIDATE
+        self._next = (trainer.progress.steps // self._every + 1) * self._every
+        self._best = self._best_so_far()
+        self._running: tuple[int, float] | None = None  # steps and seconds of the candidate
+        self._process: Any = None
+        self._connection: Any = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether an evaluation is running."""
+        return self._running is not None
+
+    def __call__(self, progress: Progress) -> None:
+        """Report a result that has come, and begin an evaluation that is due."""
+        self.poll()
+        if progress.steps >= self._next and not self.busy:
+            self.start(progress)
+
+    def start(self, progress: Progress) -> None:
+        """Save the present weights and have them evaluated."""
+        self._next = (progress.steps // self._every + 1) * self._every
+        checkpoint.save(self._candidate, self._trainer.state_dict())
+        self._running = (progress.steps, progress.seconds)
+        try:
+            self._send()
+        except OSError:  # the process has died between two evaluations
+            self._start_process()
+            self._send()
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Report the result of a running evaluation if it comes within `timeout` seconds."""
+        if self._running is None or not self._connection.poll(timeout):
+            return
+        steps, seconds = self._running
+        self._running = None
+        try:
+            answer = self._connection.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            answer = f"its process ended with exit code {self._process.exitcode}"
+            self._process = None
+        if isinstance(answer, str):
+            self._warn(f"the evaluation of step {steps:,} failed: {answer}")
+            return
+        greedy, sampled = answer
+        best = self._best is None or greedy.mean > self._best
+        if best:
+            self._best = greedy.mean
+            state = checkpoint.load(self._candidate)
+            state["evaluation"] = {"steps": steps, "score": greedy.mean}
+            self._store.save_best(state)
+        self._report(Result(steps, seconds, greedy, sampled, best))
+
+    def finish(self, stopped: Callable[[], bool]) -> None:
+        """Wait for the running evaluation and for one of the last weights, unless `stopped`."""
+        evaluated = self._running
+        self._wait(stopped)
+        progress = self._trainer.progress
+        if not stopped() and (evaluated is None or evaluated[0] != progress.steps):
+            self.start(progress)
+            self._wait(stopped)
+
+    def _wait(self, stopped: Callable[[], bool]) -> None:
+        while self._running is not None and not stopped():
+            self.poll(timeout=0.2)
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+            self._process = None
+        self._candidate.unlink(missing_ok=True)
+
+    def __enter__(self) -> BackgroundEvaluation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self) -> None:
+        if self._process is None:
+            self._start_process()
+        self._connection.send(str(self._candidate))
+
+    def _start_process(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, other = context.Pipe()
+        self._process = context.Process(
+            target=_main, args=(other, self._options), name="evaluation", daemon=True
+        )
+        self._process.start()
+        other.close()
+
+    def _best_so_far(self) -> float | None:
+        """The score of the best checkpoint of a resumed run."""
+        if not self._store.best.exists():
+            return None
+        try:
+            return float(checkpoint.load(self._store.best)["evaluation"]["score"])
+        except (CheckpointError, KeyError) as error:
+            self._warn(f"the best checkpoint's score is lost ({error}); the next one replaces it")
+            return None
+
+
+def evaluate_checkpoint(
+    options: Options, path: Path, episodes: int, lanes: int, seed: int, greedy: bool
+) -> Evaluation:
+    """Play the weights in checkpoint `path` in the run's own environment.
+
+    Raises CheckpointError, ConfigError or EnvError.
+    """
+    from sampler.models import load_weights
+
+    state = checkpoint.load(path)
+    make_model = options.model_factory()
+
+    def loaded(observation_space: Any, action_space: Any) -> Any:
+        model = make_model(observation_space, action_space)
+        load_weights(model, state["learner"]["model"])
+        return model
+
+    return evaluate(
+        loaded,
+        options.environment.env,
+        env_kwargs=options.environment.kwargs(),
+        episodes=episodes,
+        lanes=lanes,
+        seed=seed,
+        greedy=greedy,
+    )
+
+
+def _main(connection: Connection, options: Options) -> None:
+    """The process: answers every path with (greedy, sampled), or with a line that says why not."""
+    import torch
+
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    os.nice(NICENESS)
+    torch.set_num_threads(1)
+    chosen = options.evaluation
+    while True:
+        try:
+            path = Path(connection.recv())
+        except EOFError:
+            return
+        try:
+            answer: Any = tuple(
+                evaluate_checkpoint(
+                    options,
+                    path,
+                    chosen.eval_episodes,
+                    chosen.eval_lanes,
+                    chosen.eval_seed,
+                    greedy,
+                )
+                for greedy in (True, False)
+            )
+        except Exception as error:
+            kind = "" if isinstance(error, FastrlError) else f"{type(error).__name__}: "
+            answer = kind + " ".join(str(error).split())
+        connection.send(answer)

@@ -1,0 +1,86 @@
+"""From arguments to a dataclass with tyro, with every mistake reported as one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
+from typing import Any, TypeVar
+
+import tyro
+
+from sampler.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def parse(default: T, arguments: Sequence[str], prog: str, description: str) -> T:
+    """A copy of the dataclass instance `default` with the flags in `arguments` applied.
+
+    Every field that is a dataclass is a group in --help. Raises ConfigError, in one line, for an
+    unknown flag or a value that does not fit; --help prints and raises SystemExit.
+    """
+    errors = io.StringIO()
+    try:
+        with redirect_stderr(errors):
+            parsed, unknown = tyro.cli(
+                type(default),
+                default=default,
+                args=list(arguments),
+                prog=prog,
+                description=description,
+                return_unknown_args=True,
+            )
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise ConfigError(_first_sentence(errors.getvalue())) from None
+    if unknown:
+        raise ConfigError(_unknown(unknown[0], flags(default), prog))
+    return parsed
+
+
+def flags(options: Any) -> list[str]:
+    """The flags that a dataclass instance gives, in the order of --help."""
+    return list(_flags(options, ""))
+
+
+def _flags(options: Any, prefix: str) -> Iterator[str]:
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            flat = "OmitArgPrefixes" in str(field.type)
+            yield from _flags(value, "" if flat else f"{prefix}{field.name}.")
+        else:
+            yield f"--{prefix}{_dashed(field.name)}"
+
+
+def _dashed(name: str) -> str:
+    """`name` as tyro spells it: a trailing underscore stays."""
+    stem = name.rstrip("_")
+    return stem.replace("_", "-") + name[len(stem) :]
+
+
+def _unknown(argument: str, known: list[str], prog: str) -> str:
+    if not argument.startswith("-"):
+        return f"unexpected argument {argument!r}; every setting has a flag, see {prog} --help"
+    name = argument.split("=")[0].replace("_", "-")
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean {close[0]}?" if close else f"see {prog} --help"
+    return f"unknown flag {name}; {hint}"
+
+
+def _first_sentence(box: str) -> str:
+    """The first paragraph of the box that tyro draws around an error."""
+    lines = [line.strip("│ ") for line in box.splitlines() if line.startswith("│")]
+    paragraph = []
+    for line in lines:
+        if line.startswith("─"):
+            break
+        paragraph.append(line)
+    sentence = " ".join(" ".join(paragraph or box.split()).split()).rstrip(".")
+    # of a group's own check, the message alone; of a flag's value, also the flag
+    return re.sub(r"^Error parsing (?:(?!--)\S+: )?", "", sentence)

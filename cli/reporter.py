@@ -1,0 +1,168 @@
+"""After every batch: collects what happened, and now and then shows and writes it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cli.background_evaluation import Result
+from cli.display import PlainDisplay, Status, duration
+from cli.metrics_writer import MetricsWriter
+from cli.rates import Rates, rates
+from sampler.learner.metrics import Alarms
+from sampler.learner.trainer import Progress
+from sampler.sampler import Sampler
+
+WINDOW = 10.0  # seconds over which the display's speeds are measured
+GAMES = 100  # whole games in the display's means
+
+LAG_MEAN, LAG_MAX = "perf/policy_lag_mean", "perf/policy_lag_max"
+
+
+class Reporter:
+    """A hook of the Trainer that feeds a display and a metrics writer."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        display: PlainDisplay,
+        writer: MetricsWriter,
+        started: float,
+        log_every: float,
+        total_seconds: float | None,
+    ) -> None:
+        """started: time.monotonic() of the command's start; log_every, total_seconds: seconds."""
+        self._sampler = sampler
+        self._display = display
+        self._writer = writer
+        self._started = started
+        self._log_every = log_every
+        self._total_seconds = total_seconds
+        self._alarms = Alarms(sampler.action_space)
+        self._games: deque[Any] = deque(maxlen=GAMES)
+        self._new_games: list[Any] = []
+        self._all_games = 0
+        self._updates: dict[str, list[float]] = {}
+        self._lag: float | None = None
+        self._lag_max: float | None = None
+        self._first = self._logged = sampler.stats()
+        self._window = deque([self._first])
+        self._shown = -np.inf
+        self._is_first = True
+        self._evaluated: float | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Take one batch's progress in; show and write if it is time."""
+        if self._is_first:
+            self._is_first = False
+            self._first = self._sampler.stats()  # speeds do not count the start
+            waited = time.monotonic() - self._started - progress.learner_update
+            self._display.message(f"first batch {waited:.1f} s after the start of the command")
+        self._new_games += progress.episodes
+        self._games.extend(progress.episodes)
+        self._all_games += len(progress.episodes)
+        for name, value in progress.metrics.items():
+            self._updates.setdefault(name, []).append(value)
+        self._lag = progress.metrics.get(LAG_MEAN, self._lag)
+        self._lag_max = progress.metrics.get(LAG_MAX, self._lag_max)
+        for warning in self._alarms.check(progress.metrics):
+            self._display.warning(warning)
+        now = time.monotonic()
+        if now - self._logged["time"] >= self._log_every:
+            self.log(progress)
+        if now - self._shown >= self._display.interval:
+            self._shown = now
+            self._show(progress)
+
+    def log(self, progress: Progress) -> None:
+        """Write a row: means over everything since the row before."""
+        stats = self._sampler.stats()
+        speed = rates(self._logged, stats)
+        metrics = {
+            "charts/SPS": speed.sps,
+            "perf/fps": speed.fps,
+            "perf/learner_wait": speed.learner_wait,
+            **{f"perf/{name}_share": share for name, share in speed.shares.items()},
+        }
+        if self._new_games:
+            metrics["charts/episodic_return"] = mean([game.score for game in self._new_games])
+            metrics["charts/episodic_length"] = mean([game.length for game in self._new_games])
+        observations, batches = (
+            sum(p[name] for p in stats["policy"]) - sum(p[name] for p in self._logged["policy"])
+            for name in ("observations", "batches")
+        )
+        if batches > 0:
+            metrics["perf/batch_size"] = observations / batches
+        for name, values in self._updates.items():
+            metrics[name] = max(values) if name.endswith("_max") else mean(values)
+        self._writer.write(progress.steps, progress.seconds, metrics)
+        self._logged = stats
+        self._new_games, self._updates = [], {}
+
+    def evaluation(self, result: Result) -> None:
+        """Show and write an evaluation."""
+        self._evaluated = result.greedy.mean
+        self._display.message(result.describe())
+        self._writer.write(result.steps, result.seconds, result.metrics())
+
+    def summary(self, progress: Progress) -> list[str]:
+        """What the run came to, as lines."""
+        speed = rates(self._first, self._sampler.stats())
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in speed.shares.items())
+        games = f"last {len(self._games)} of {self._all_games:,} whole games"
+        score = f"{mean([g.score for g in self._games]):,.2f} ({games})" if self._games else "-"
+        lag = "-" if self._lag is None else f"{self._lag:.2f} versions (max {self._lag_max:.0f})"
+        return [
+            f"trained {progress.steps:,} steps in {duration(progress.seconds)}",
+            f"  FPS            {speed.fps:,.0f} emulator frames per second",
+            f"  SPS            {speed.sps:,.0f} agent steps per second",
+            f"  mean raw score {score}",
+            f"  lag            {lag}",
+            f"  bottleneck     {speed.bottleneck} (of the rollout workers' time: {shares})",
+        ]
+
+    def _show(self, progress: Progress) -> None:
+        speed = self._recent_speed()
+        self._display.update(
+            Status(
+                steps=progress.steps,
+                total_steps=progress.total_steps,
+                seconds=progress.seconds,
+                seconds_left=self._seconds_left(progress, speed),
+                fps=speed.fps,
+                sps=speed.sps,
+                mean_return=mean([game.score for game in self._games]),
+                mean_length=mean([game.length for game in self._games]),
+                games=self._all_games,
+                lag_mean=self._lag,
+                lag_max=self._lag_max,
+                bottleneck=speed.bottleneck,
+                evaluated=self._evaluated,
+            )
+        )
+
+    def _recent_speed(self) -> Rates:
+        """Over the last WINDOW seconds, or since the display's last update if that is longer."""
+        stats = self._sampler.stats()
+        while len(self._window) > 1 and stats["time"] - self._window[1]["time"] >= WINDOW:
+            self._window.popleft()
+        speed = rates(self._window[0], stats)
+        self._window.append(stats)
+        return speed
+
+    def _seconds_left(self, progress: Progress, speed: Rates) -> float | None:
+        left = []
+        if progress.total_steps is not None and speed.sps > 0:
+            left.append(max(progress.total_steps - progress.steps, 0) / speed.sps)
+        if self._total_seconds is not None:
+            left.append(max(self._total_seconds - progress.run_seconds, 0.0))
+        return min(left, default=None)
+
+
+def mean(values: Sequence[float]) -> Any:
+    """The mean, or None of nothing."""
+    return float(np.mean(values)) if values else None

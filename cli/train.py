@@ -1,0 +1,36 @@
+"""fastrl-train: trains an agent, and writes everything about it to a run folder."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from cli.exits import StopSignals, run_command
+
+PROG = "fastrl-train"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Returns its exit code: 0, 1 failure, 2 configuration, 130 or 143 signal."""
+    started = time.monotonic()
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    return run_command(PROG, lambda signals: _train(given, signals, started))
+
+
+def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> int:
+    # here, not above: these need seconds, in which signals already have to end in one line
+    from cli.display import make_display
+    from cli.options import parse_options
+    from cli.training import train
+
+    options, line = parse_options(arguments)
+    with make_display() as display:
+        signals.on_exit = display.close
+        display.message(line)
+        train(options, [PROG, *arguments], display, signals, started)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""One training run, from its settings to its summary: what fastrl-train does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from math import ceil
+from typing import Any
+
+from cli.background_evaluation import BackgroundEvaluation
+from cli.display import DisplayHandler, PlainDisplay
+from cli.exits import StopSignals
+from cli.metrics_writer import MetricsWriter
+from cli.options import Options
+from cli.reporter import Reporter
+from cli.run_folder import RunFolder
+from sampler import seeds
+from sampler.config import SamplerConfig
+from sampler.errors import EnvError, WorkerError
+from sampler.learner.checkpoint import CheckpointStore
+from sampler.learner.presets import ALGORITHMS
+from sampler.learner.trainer import Progress, Trainer
+from sampler.resources import available_cores
+from sampler.sampler import Sampler
+
+RESUMED = 1_000  # key of the stream that the seeds of resumed runs come from
+
+
+def train(
+    options: Options,
+    command: Sequence[str],
+    display: PlainDisplay,
+    signals: StopSignals,
+    started: float,
+) -> None:
+    """Train as `options` say, in a new run folder or in that of the run to resume.
+
+    Returns when the run has reached its end or a signal has asked it to stop, all saved.
+    started: time.monotonic() when the command began.
+    """
+    with ExitStack() as stack:
+        handler = DisplayHandler(display)
+        logging.getLogger("fastrl").addHandler(handler)
+        stack.callback(logging.getLogger("fastrl").removeHandler, handler)
+        run: RunFolder | None = None
+        state: dict[str, Any] | None = None
+        seed = options.training.seed
+        if options.logging.resume:
+            run = RunFolder.open(options.logging.resume, options.logging.run_dir)
+            stack.enter_context(run)
+            state, path = _store(options, run, display).load_latest()
+            seed = resumed_seed(seed, state["steps"])
+            display.message(f"going on from {path}")
+        config = options.sampler_config(seed)
+        if advice := crowding(config, available_cores()):
+            display.message(advice)
+        sampler = stack.enter_context(Sampler(config, options.model_factory()))
+        trainer = _make_trainer(options, sampler, signals)
+        if state is not None:
+            trainer.load_state_dict(state)
+        if run is None:  # not earlier: what cannot work leaves no folder behind
+            run = stack.enter_context(_new_run(options))
+        run.save_config(options.as_dict())
+        run.note_command(command)
+        run.start_log()
+        display.message(f"writing to {run.path}")
+        signals.note = f"saving a checkpoint; to go on: {command[0]} --resume {run.path}"
+        steps = None if state is None else state["steps"]
+        writer = stack.enter_context(MetricsWriter(run.path, steps, options.logging.tensorboard))
+        reporter = Reporter(
+            sampler,
+            display,
+            writer,
+            started,
+            options.logging.log_every,
+            options.training.total_seconds,
+        )
+        _run(options, trainer, _store(options, run, display), reporter, display, signals)
+
+
+def _run(
+    options: Options,
+    trainer: Trainer,
+    store: CheckpointStore,
+    reporter: Reporter,
+    display: PlainDisplay,
+    signals: StopSignals,
+) -> None:
+    """Train, evaluate and save to the end, or until a signal."""
+    saver = Saver(store, trainer, options.logging.checkpoint_every)
+    trainer.hooks = (reporter, saver)
+    with signals.deferred(), ExitStack() as stack:
+        evaluation = None
+        if options.evaluation.eval_every:
+            evaluation = BackgroundEvaluation(
+                options, store, trainer, reporter.evaluation, display.warning
+            )
+            stack.enter_context(evaluation)
+            trainer.hooks += (evaluation,)
+        try:
+            progress = trainer.run()
+        except (EnvError, WorkerError):
+            saver.save()  # the learner is as good as before
+            raise
+        saver.save()
+        reporter.log(progress)
+        if evaluation is not None and not signals.requested:
+            display.message("waiting for the evaluation of the last weights")
+            evaluation.finish(lambda: signals.requested)
+        display.close()
+        if not signals.requested:
+            for line in reporter.summary(progress):
+                display.message(line)
+
+
+class Saver:
+    """A hook of the Trainer that saves a checkpoint every so many agent steps (0: never)."""
+
+    def __init__(self, store: CheckpointStore, trainer: Trainer, every: int) -> None:
+        self._store = store
+        self._trainer = trainer
+        self._every = every
+        self._saved = trainer.progress.steps
+
+    def __call__(self, progress: Progress) -> None:
+        """Save if that many steps have passed since the last time."""
+        if self._every and progress.steps // self._every > self._saved // self._every:
+            self.save()
+
+    def save(self) -> None:
+        """Save now, unless nothing was learned since the last time."""
+        progress = self._trainer.progress
+        if progress.steps > self._saved or not self._store.paths():
+            self._store.save(self._trainer.state_dict(), progress.steps)
+            self._saved = progress.steps
+
+
+def resumed_seed(seed: int, steps: int) -> int:
+    """Root of the sampler's streams for a run that goes on after `steps` agent steps.
+
+    Environments start anew in a resumed run; with the old streams they would play the games again
+    that they have already played.
+    """
+    return seeds.integer(seed, RESUMED, steps) if steps else seed
+
+
+def crowding(config: SamplerConfig, cores: int) -> str | None:
+    """What would be faster where there are more rollout workers than cores; else None."""
+    if config.workers <= cores or config.serial:
+        return None
+    lanes = ceil(config.lanes / cores / config.groups) * config.groups
+    return (
+        f"{config.workers} rollout workers share {cores} core{'s' if cores > 1 else ''}: "
+        f"--workers {cores} --envs-per-worker {lanes} steps as many environments, and faster"
+    )
+
+
+def _make_trainer(options: Options, sampler: Sampler, signals: StopSignals) -> Trainer:
+    assert sampler.model is not None
+    learner = ALGORITHMS[options.training.algo].learner(
+        sampler.model,
+        sampler.observation_space,
+        sampler.action_space,
+        options.learner,  # type: ignore[arg-type]
+        device=options.sampler.device,
+        precision=options.sampler.precision,
+    )
+    return Trainer(
+        sampler,
+        learner,
+        total_steps=options.training.total_steps,
+        total_seconds=options.training.total_seconds,
+        stop=signals.event,
+    )
+
+
+def _new_run(options: Options) -> RunFolder:
+    return RunFolder.create(
+        options.logging.run_dir,
+        options.environment.env,
+        options.training.algo,
+        options.training.seed,
+    )
+
+
+def _store(options: Options, run: RunFolder, display: PlainDisplay) -> CheckpointStore:
+    return CheckpointStore(
+        run.checkpoints, options.logging.keep_checkpoints, report=display.warning
+    )
