@@ -65,19 +65,14 @@ class SequenceBatch:
 
     def __getitem__(self, key: str | slice) -> Any:
         """A field by name, or a batch of some of the rows (a slice; the fields stay views)."""
-        if not self._lease.active:
-            raise ReleasedBatchError(
-                "this batch was released and its rows may hold other data by now; "
-                "finish with a batch before the next one is taken, or copy what you keep"
-            )
+        fields = self.fields
         if isinstance(key, slice):
-            rows = {name: array[key] for name, array in self._fields.items()}
-            return self._like(rows)
+            return self._like({name: array[key] for name, array in fields.items()})
         try:
-            return self._fields[key]
+            return fields[key]
         except KeyError:
             raise AttributeError(
-                f"no field {key!r} in this batch; it has {', '.join(sorted(self._fields))}"
+                f"no field {key!r} in this batch; it has {', '.join(sorted(fields))}"
             ) from None
 
     def _like(self, fields: dict[str, Any]) -> SequenceBatch:
@@ -93,6 +88,11 @@ class SequenceBatch:
     @property
     def fields(self) -> dict[str, Any]:
         """All arrays by field name; stacked observations as single frames, named `frames`."""
+        if not self._lease.active:
+            raise ReleasedBatchError(
+                "this batch was released and its rows may hold other data by now; "
+                "finish with a batch before the next one is taken, or copy what you keep"
+            )
         return self._fields
 
     @property
@@ -145,10 +145,9 @@ class SequenceBatch:
         """
         import torch
 
-        self["lane_id"]  # raises if released
         tensors = {
             name: torch.as_tensor(array).to(device, non_blocking=True)
-            for name, array in self._fields.items()
+            for name, array in self.fields.items()
         }
         return self._like(tensors)
 

@@ -91,20 +91,18 @@ class Sampler:
         Raises BatchTimeout if none is finished within `timeout` seconds, and the error of a worker
         that cannot be restarted any more.
         """
-        if self.closed:
-            raise FastrlError("this sampler is closed; make a new one")
+        self._check()
         if self._batch is not None:
             self._batch.release()
         began = self._counters.enter(Stage.WAITING)
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._workers.check()
         taken = self._shared.tokens.take()
         while taken is None:
             remaining = LOOK if deadline is None else deadline - time.monotonic()
             if remaining <= 0:
                 raise BatchTimeout(f"no batch was finished within {timeout} s; {self._progress()}")
             self._workers.wait(min(remaining, LOOK))
-            self._workers.check()
+            self._check()
             if self.config.straggler_timeout is not None:
                 self._shared.tokens.abandon_late(self.config.straggler_timeout)
             taken = self._shared.tokens.take()
@@ -113,6 +111,12 @@ class Sampler:
         self._counters.add("batches", 1)
         self._batch = self._batch_of(*taken)
         return self._batch
+
+    def _check(self) -> None:
+        """Raise if the sampler was closed (perhaps by another thread) or a worker has failed."""
+        if self.closed:
+            raise FastrlError("this sampler is closed; make a new one")
+        self._workers.check()
 
     def _batch_of(self, buffer: int, given_up: np.ndarray) -> SequenceBatch:
         spec = self._assembly.spec
@@ -228,6 +232,7 @@ def _shut_down(owner: int, workers: SerialWorkers | ProcessWorkers, assembly: As
     if os.getpid() != owner:
         return  # a fork of the owner's process ends: nothing here is its own
     assembly.shared.counters.learner["stop"] = 1
+    assembly.bell.ring()  # another thread may be waiting for a batch
     workers.close()
     assembly.close()
 

@@ -48,8 +48,9 @@ class Bell:
 
     def hush(self) -> None:
         """Forget the rings so far."""
-        with suppress(BlockingIOError):  # somebody who shares the bell was faster
-            os.eventfd_read(self.fd)
+        if self.fd >= 0:  # else another thread has closed it
+            with suppress(BlockingIOError):  # somebody who shares the bell was faster
+                os.eventfd_read(self.fd)
 
     def close(self) -> None:
         if self.fd >= 0:
