@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from cli.options import Options
+from cli.play import play
 from sampler.errors import FastrlError
-from sampler.evaluation import Evaluation, evaluate
+from sampler.evaluation import Evaluation
 from sampler.learner import checkpoint
 from sampler.learner.checkpoint import CheckpointError, CheckpointStore
 from sampler.learner.trainer import Progress, Trainer
@@ -182,34 +183,6 @@ class BackgroundEvaluation:
             return None
 
 
-def evaluate_checkpoint(
-    options: Options, path: Path, episodes: int, lanes: int, seed: int, greedy: bool
-) -> Evaluation:
-    """Play the weights in checkpoint `path` in the run's own environment.
-
-    Raises CheckpointError, ConfigError or EnvError.
-    """
-    from sampler.models import load_weights
-
-    state = checkpoint.load(path)
-    make_model = options.model_factory()
-
-    def loaded(observation_space: Any, action_space: Any) -> Any:
-        model = make_model(observation_space, action_space)
-        load_weights(model, state["learner"]["model"])
-        return model
-
-    return evaluate(
-        loaded,
-        options.environment.env,
-        env_kwargs=options.environment.kwargs(),
-        episodes=episodes,
-        lanes=lanes,
-        seed=seed,
-        greedy=greedy,
-    )
-
-
 def _main(connection: Connection, options: Options) -> None:
     """The process: answers every path with (greedy, sampled), or with a line that says why not."""
     import torch
@@ -225,14 +198,15 @@ def _main(connection: Connection, options: Options) -> None:
         except EOFError:
             return
         try:
+            state = checkpoint.load(path)
             answer: Any = tuple(
-                evaluate_checkpoint(
+                play(
                     options,
-                    path,
-                    chosen.eval_episodes,
-                    chosen.eval_lanes,
-                    chosen.eval_seed,
-                    greedy,
+                    state,
+                    episodes=chosen.eval_episodes,
+                    lanes=chosen.eval_lanes,
+                    seed=chosen.eval_seed,
+                    greedy=greedy,
                 )
                 for greedy in (True, False)
             )

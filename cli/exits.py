@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
 from sampler.errors import ConfigError, FastrlError
 
@@ -39,6 +40,8 @@ class StopSignals:
         self.on_exit = on_exit
         self._prog = prog
         self._deferred = 0
+        self._timer = threading.Timer(GRACE_SECONDS, self._end)
+        self._timer.daemon = True
         self._previous: dict[int, object] = {}
 
     @property
@@ -57,6 +60,7 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
@@ -73,9 +77,7 @@ class StopSignals:
         # os.write: printing from a handler may meet a print that it interrupted
         line = f"{self._prog}: {name}: {self.note}; a second signal ends at once\n"
         os.write(2, line.encode())
-        timer = threading.Timer(GRACE_SECONDS, self._end)
-        timer.daemon = True
-        timer.start()
+        self._timer.start()
         if not self._deferred:
             raise Stopped
 
@@ -115,6 +117,18 @@ def run_command(prog: str, command: Callable[[StopSignals], int]) -> int:
         except Exception as error:
             code = _fail(prog, _unexpected(error), 1)
     return signals.exit_code or code
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with `code`; after a signal, without the interpreter's own clean-up.
+
+    By then everything is saved and closed, and taking torch apart can take seconds.
+    """
+    if code > 128:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def one_line(error: BaseException) -> str:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
-from cli.exits import StopSignals, run_command
+from cli.exits import StopSignals, leave, run_command
 
 PROG = "fastrl-train"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Returns its exit code: 0, 1 failure, 2 configuration, 130 or 143 signal."""
+def main() -> NoReturn:
+    """The command fastrl-train."""
+    leave(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; returns its exit code: 0, 1 failure, 2 configuration, 130 or 143 signal."""
     started = time.monotonic()
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command(PROG, lambda signals: _train(given, signals, started))
+    return run_command(PROG, lambda signals: _train(arguments, signals, started))
 
 
 def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> int:
@@ -33,4 +38,4 @@ def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> in
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -48,11 +48,8 @@ def test_a_line_has_everything():
 
 
 def test_a_line_before_anything_is_known():
-    line = status_line(
-        status(
-            steps=0, total_steps=None, sps=0.0, mean_return=None, mean_length=None, lag_mean=None
-        )
-    )
+    names = ("total_steps", "seconds_left", "mean_return", "mean_length", "lag_mean")
+    line = status_line(status(steps=0, sps=0.0, **dict.fromkeys(names)))
     assert line.startswith("step 0  left -  ")
     assert "return -  length -" in line
     assert "lag -" in line
