@@ -102,6 +102,9 @@ class ApeX(QLearner):
             )
         self.hindsight = hindsight
         self._names = [leaf.name for leaf in leaves(observation_space, "obs")]
+        # What a model without memory is given beside the observations.
+        self._state = self.model.initial_state(config.batch_size).to(self.device)
+        self._is_first = torch.zeros(config.batch_size, dtype=torch.bool, device=self.device)
 
     def check_sampler(self, config: SamplerConfig) -> None:
         super().check_sampler(config)
@@ -200,9 +203,7 @@ class ApeX(QLearner):
         """[n, A] float32, of the observations before or after (`next_`) the transitions."""
         parts = [fields[prefix + name] for name in self._names]
         obs = unflatten(self.observation_space, parts)
-        n = len(fields["rewards"])
-        is_first = torch.zeros(n, dtype=torch.bool, device=self.device)
-        return network.step(obs, network.initial_state(n), is_first)[0]["q_values"].float()
+        return network.step(obs, self._state, self._is_first)[0]["q_values"].float()
 
 
 def hindsight_of(

@@ -280,8 +280,9 @@ class QLearner(Learner):
         state["ratio"] = self.ratio.state_dict()
         state["random"]["replay"] = self.generator.bit_generator.state
         if self.config.save_replay and self.replay is not None:
-            state["replay"] = {
-                name: torch.from_numpy(array) for name, array in self.replay.state().items()
+            state["replay"] = {  # without a copy, except of what may only be read
+                name: torch.from_numpy(array if array.flags.writeable else array.copy())
+                for name, array in self.replay.state().items()
             }
         return state
 

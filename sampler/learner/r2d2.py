@@ -127,11 +127,12 @@ class R2D2(QLearner):
         dropped = {"episode_id", *batch.spec.outputs}
         fields = {n: spec for n, spec in row_fields(batch.fields).items() if n not in dropped}
         capacity = capacity_in_rows(config.replay_capacity, config.rollout, config.overlap)
-        if config.overlap and batch.spec.has_state:
-            self.links = RowLinks(capacity, config.shift)
-        return SequenceReplay(
+        replay = SequenceReplay(
             fields, capacity, config.alpha, config.beta, path=config.replay_path, remedy=FEWER
         )
+        if config.overlap and batch.spec.has_state:
+            self.links = RowLinks(capacity, config.shift)
+        return replay
 
     def insert(self, batch: SequenceBatch) -> None:
         assert self.replay is not None
@@ -169,16 +170,14 @@ class R2D2(QLearner):
             config.batch_size, self.generator, out=self._buffers
         )
         batch = self.batch_of(self._spec, fields).to(self.device)
-        learned = slice(config.burn_in, None)
         state = self.initial_states(batch)
-        online, target = self.q_values(batch, state)
-        cuts = (batch.terminated | batch.truncated)[:, learned]
-        errors = self._errors(batch, online[:, :-1], target[:, 1:], online[:, 1:], cuts)
+        online, errors = self.td_errors(batch, state)
+        learned = slice(config.burn_in, None)
         valid = batch.mask[:, learned]
         terms = torch.where(valid, self.loss_terms(errors), 0.0).sum(1)
         importance = torch.from_numpy(weights).to(self.device)
         loss = (importance * terms).mean()
-        made = self.step(loss, {"q_values": online, "targets": target})
+        made = self.step(loss, {"q_values": online, "errors": errors})
         if made:
             absolute = errors.detach().abs()
             priorities = sequence_priority(absolute, valid, config.eta)
@@ -201,6 +200,13 @@ class R2D2(QLearner):
         if self.links is not None and self.updates % DRIFT_EVERY == 0:
             self._measure_drift(batch, rows, state)
         return made
+
+    def td_errors(self, batch: SequenceBatch, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Online Q-values [B, sequence + 1, A] after the burn-in, and temporal differences
+        [B, sequence]; see `q_values`."""
+        online, target = self.q_values(batch, state)
+        cuts = (batch.terminated | batch.truncated)[:, self.config.burn_in :]
+        return online, self._errors(batch, online[:, :-1], target[:, 1:], online[:, 1:], cuts)
 
     def q_values(self, batch: SequenceBatch, state: Tensor) -> tuple[Tensor, Tensor]:
         """Q-values after the burn-in, online and target, float32 [B, sequence + 1, A].
