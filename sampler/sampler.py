@@ -231,7 +231,6 @@ class Sampler:
 def _shut_down(owner: int, workers: SerialWorkers | ProcessWorkers, assembly: Assembly) -> None:
     if os.getpid() != owner:
         return  # a fork of the owner's process ends: nothing here is its own
-    assembly.shared.counters.learner["stop"] = 1
     assembly.bell.ring()  # another thread may be waiting for a batch
     workers.close()
     assembly.close()

@@ -69,6 +69,7 @@ class PolicyWorker:
     def run(self) -> None:
         """Work until the sampler stops."""
         self.start()
+        self.counters.enter(Stage.GATHERING)
         stopping = self.control.index["stop"]
         while not self.control.words[stopping]:
             if not self.serve():
@@ -77,7 +78,8 @@ class PolicyWorker:
     def sleep(self) -> None:
         began = self.counters.enter(Stage.WAITING)
         self.bell.wait(NAP)
-        self.counters.add("wait_ns", time.monotonic_ns() - began)
+        # Not waiting any more before the requests are looked at: the supervisor relies on it.
+        self.counters.add("wait_ns", self.counters.enter(Stage.GATHERING) - began)
 
     def serve(self) -> bool:
         """Answer all requests that are ready; False if there are none."""

@@ -16,6 +16,7 @@ from sampler.shm.counters import Stage
 from sampler.shm.signals import ANSWERED, ASKED
 from sampler.supervisor.supervisor import Supervisor, Worker, context
 
+QUIET = (Stage.STARTING, Stage.WAITING, Stage.STOPPED)  # stages in which no row is written
 QUIET_TIMEOUT = 5.0  # seconds for a policy worker to finish the batch that it is at
 
 
@@ -105,14 +106,15 @@ class ProcessWorkers:
 
     def _wait_for_batch_end(self, policy: int) -> None:
         """Wait until the policy worker no longer writes into rows on behalf of a dead worker."""
-        counters = self.shared.counters.policy[policy]
+        counters, slot = self.shared.counters.policy[policy], self.topology.policy_slot(policy)
         batches = counters["batches"]
         deadline = time.monotonic() + QUIET_TIMEOUT
-        while counters["batches"] == batches and counters["stage"] != Stage.WAITING:
-            if time.monotonic() > deadline:
-                self.supervisor.kill(self.topology.policy_slot(policy))
-                return
+        while self.supervisor.is_alive(slot):
             time.sleep(0.001)
+            if counters["batches"] != batches or counters["stage"] in QUIET:
+                return
+            if time.monotonic() > deadline:
+                self.supervisor.kill(slot)
 
     def start(self) -> None:
         self.supervisor.start()
@@ -136,6 +138,8 @@ class ProcessWorkers:
         return self.supervisor.restarts
 
     def close(self) -> None:
+        self.supervisor.stop_watching()
+        self.shared.counters.learner["stop"] = 1
         for bell in (*self.assembly.worker_bells, *self.assembly.policy_bells):
             bell.ring()
         self.supervisor.stop()

@@ -46,6 +46,7 @@ class Worker:
     """Whether it runs environments, so that `step_timeout` applies to it."""
     process: BaseProcess | None = None
     restarts: int = 0
+    launched: float = 0.0
     progress: tuple[int, int] = (0, 0)
     """Heartbeat last seen: when the present stage began, and the lane in it."""
     progress_time: float = 0.0
@@ -70,11 +71,9 @@ class Supervisor:
         self.restarts = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fastrl supervisor", daemon=True)
-        self._started = 0.0
 
     def start(self) -> None:
         """Start every worker and begin to watch. They become ready on their own."""
-        self._started = time.monotonic()
         for worker in self.workers:
             self._launch(worker)
         self._thread.start()
@@ -86,6 +85,7 @@ class Supervisor:
     def _launch(self, worker: Worker) -> None:
         worker.counters["ready"] = 0
         worker.counters["stage"] = Stage.STARTING
+        worker.launched = time.monotonic()
         with thread_environment(1), _without_main():
             worker.process = worker.launch(worker.restarts)
             worker.process.start()
@@ -103,6 +103,8 @@ class Supervisor:
                     self._after_death(sentinels[sentinel])  # type: ignore[index]
                 self._check_timeouts()
             except Exception as error:  # the watcher must not die silently
+                if self._stopping.is_set():
+                    return  # what it needed is gone
                 self._fail(WorkerError(f"the supervisor failed: {type(error).__name__}: {error}"))
 
     def _after_death(self, worker: Worker) -> None:
@@ -124,6 +126,8 @@ class Supervisor:
             worker.restarts += 1
             logger.warning("%s; restart %d of %d", error, self.restarts, self.config.max_restarts)
             worker.recover()
+            if self._stopping.is_set():
+                return
             self._launch(worker)
             worker.counters["restarts"] = worker.restarts
             self.wake()
@@ -161,15 +165,20 @@ class Supervisor:
                 )
                 worker.progress_time = now
                 self.kill(worker.slot)
-        if not self.ready and time.monotonic() - self._started > self.config.start_timeout:
-            late = [w.name for w in self.workers if not w.counters["ready"] and not w.restarts]
-            if late:
-                self._fail(
-                    EnvError(
-                        f"{', '.join(late[:3])} not ready after start_timeout="
-                        f"{self.config.start_timeout:.0f} s; raise it, or use fewer workers"
-                    )
+        limit = self.config.start_timeout
+        late = [w for w in self.workers if not w.counters["ready"] and now - w.launched > limit]
+        if any(worker.restarts == 0 for worker in late):
+            names = ", ".join(worker.name for worker in late[:3])
+            self._fail(
+                EnvError(
+                    f"{names} not ready after start_timeout={limit:.0f} s; raise it, or use "
+                    "fewer workers"
                 )
+            )
+        for worker in late:
+            if worker.restarts:
+                logger.warning("%s not ready after start_timeout=%s s", worker.name, limit)
+                self.kill(worker.slot)
 
     def _hangs(self, worker: Worker, seconds: float) -> bool:
         limit = self.config.step_timeout
@@ -181,7 +190,19 @@ class Supervisor:
             if worker.slot == slot and worker.process is not None:
                 worker.process.kill()
 
+    def is_alive(self, slot: int) -> bool:
+        """Whether the worker with this error slot has a process that runs (or is stopped)."""
+        return any(
+            worker.process is not None and worker.process.is_alive()
+            for worker in self.workers
+            if worker.slot == slot
+        )
+
     # ---- stopping
+
+    def stop_watching(self) -> None:
+        """From here on workers may end. To be called before they are told to."""
+        self._stopping.set()
 
     def stop(self) -> None:
         """End every worker, within `STOP_TIMEOUT` seconds and a little; idempotent."""
