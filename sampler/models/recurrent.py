@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from sampler.models.scan import scan_gru, scan_lstm
+
 
 class Core(nn.Module):
     """One LSTM or GRU layer of `size` units.
@@ -46,15 +48,24 @@ class Core(nn.Module):
     def unroll(self, x: Tensor, state: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, T, inputs], state [B, K, size], is_first [B, T] -> (outputs [B, T, size], state).
 
-        Equals T calls of `step`. Gradients do not pass a reset. Without a reset after step 0 this
-        is one call of the layer; otherwise rows are cut into segments at their resets, and one
-        packed call runs all segments side by side, with no padding and no loop over steps.
+        Equals T calls of `step`. Gradients do not pass a reset.
         """
         state = reset(state, is_first[:, 0])
         first = is_first.cpu().numpy()
         if not first[:, 1:].any():
             outputs, final = self.rnn(x, self._unpack(state))
             return outputs, self._pack(final)
+        if x.is_cuda:
+            return self.unroll_packed(x, state, first)
+        return self.unroll_scanned(x, state, first)
+
+    def unroll_packed(self, x: Tensor, state: Tensor, first: np.ndarray) -> tuple[Tensor, Tensor]:
+        """`unroll` from a state that step 0 leaves alone, with resets: the way for CUDA.
+
+        Rows are cut into segments at their resets, and one packed call runs all segments side by
+        side, with neither padding nor a loop over steps. (On CPUs the packed layer's backward pass
+        takes time quadratic in T as soon as segments differ in length.)
+        """
         cut = cut_at_resets(first)
         order, inverse, begins, ends = (
             torch.from_numpy(a).to(x.device)
@@ -64,6 +75,20 @@ class Core(nn.Module):
         packed = PackedSequence(x.flatten(0, 1)[order], torch.from_numpy(cut.batch_sizes))
         outputs, final = self.rnn(packed, self._unpack(initial))
         return outputs.data[inverse].view(*x.shape[:2], self.size), self._pack(final)[ends]
+
+    def unroll_scanned(self, x: Tensor, state: Tensor, first: np.ndarray) -> tuple[Tensor, Tensor]:
+        """`unroll` from a state that step 0 leaves alone, with resets: the way for CPUs."""
+        resets = set((np.flatnonzero(first[:, 1:].any(0)) + 1).tolist())
+        keep = torch.from_numpy(~first.T[..., None]).to(x.dtype)
+        keep[0] = 1.0
+        x = x.transpose(0, 1)
+        if self.is_lstm:
+            outputs, c = scan_lstm(self.rnn, x, state[:, 0], state[:, 1], keep, resets)
+            final = torch.stack((outputs[-1], c), dim=1)
+        else:
+            outputs = scan_gru(self.rnn, x, state[:, 0], keep, resets)
+            final = outputs[-1][:, None]
+        return outputs.transpose(0, 1), final
 
     def _unpack(self, state: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """[n, K, size] -> the layer's own state: tensors [1, n, size]."""

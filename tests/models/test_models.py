@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +11,6 @@ from sampler.errors import ConfigError
 from sampler.models import (
     ModelConfig,
     distribution_for,
-    load_weights,
     make_distribution,
     make_model,
     make_q_model,
@@ -61,33 +57,7 @@ ACTIONS = {
 }
 
 
-def config(**changes) -> ModelConfig:
-    return ModelConfig(**{"image_features": 16, "hidden": (8,), "core_size": 8, **changes})
-
-
-def build(maker, observations, actions, seed: int = 0, **changes):
-    torch.manual_seed(seed)
-    return maker(observations, actions, config(**changes))
-
-
-def samples(space, *shape: int, seed: int = 0):
-    """Random elements of a space as tensors [*shape, ...]."""
-    space.seed(seed)
-    count = int(np.prod(shape))
-    drawn = [space.sample() for _ in range(count)]
-
-    def stack(parts):
-        if isinstance(parts[0], dict):
-            return {key: stack([part[key] for part in parts]) for key in parts[0]}
-        if isinstance(parts[0], tuple):
-            return tuple(stack(list(part)) for part in zip(*parts, strict=True))
-        array = np.stack(parts)
-        return torch.from_numpy(array.reshape(*shape, *array.shape[1:]))
-
-    return stack(drawn)
-
-
-def model_inputs(model, observations, actions, *shape: int):
+def model_inputs(samples, model, observations, actions, *shape: int):
     obs = samples(observations, *shape)
     if model.inputs == ("obs",):
         return obs
@@ -101,37 +71,37 @@ def model_inputs(model, observations, actions, *shape: int):
 
 @pytest.mark.parametrize("name", OBSERVATIONS)
 @pytest.mark.parametrize("core", [None, "lstm"])
-def test_every_observation_space(name, core):
+def test_every_observation_space(build, samples, name, core):
     space, actions = OBSERVATIONS[name], ACTIONS["discrete"]
     model = build(make_model, space, actions, core=core, normalize_observations=True)
     assert model_outputs(model, space, actions) == {"logits": (3,), "values": ()}
-    check_unroll_equals_stepping(model, space, actions)
+    check_unroll_equals_stepping(samples, model, space, actions)
 
 
 @pytest.mark.parametrize("name", ACTIONS)
 @pytest.mark.parametrize("changes", [{}, {"core": "gru", "previous_inputs": True}], ids=str)
-def test_every_action_space(name, changes):
+def test_every_action_space(build, samples, name, changes):
     space = ACTIONS[name]
     model = build(make_model, VECTOR, space, **changes)
     size = make_distribution(space).num_parameters
     assert model_outputs(model, VECTOR, space) == {"logits": (size,), "values": ()}
-    check_unroll_equals_stepping(model, VECTOR, space)
+    check_unroll_equals_stepping(samples, model, VECTOR, space)
 
 
 @pytest.mark.parametrize("core", [None, "lstm", "gru"])
 @pytest.mark.parametrize("dueling", [True, False])
 @pytest.mark.parametrize("observations", ["vector", "rgb"])
-def test_q_networks(core, dueling, observations):
+def test_q_networks(build, samples, core, dueling, observations):
     space, actions = OBSERVATIONS[observations], ACTIONS["discrete"]
     model = build(make_q_model, space, actions, core=core, dueling=dueling, head_size=8)
     assert model_outputs(model, space, actions) == {"q_values": (3,)}
     expected = ("obs", "previous_actions", "previous_rewards") if core else ("obs",)
     assert model.inputs == expected
-    check_unroll_equals_stepping(model, space, actions)
+    check_unroll_equals_stepping(samples, model, space, actions)
 
 
-def check_unroll_equals_stepping(model, observations, actions, rows=3, steps=4):
-    obs = model_inputs(model, observations, actions, rows, steps)
+def check_unroll_equals_stepping(samples, model, observations, actions, rows=3, steps=4):
+    obs = model_inputs(samples, model, observations, actions, rows, steps)
     is_first = torch.rand(rows, steps, generator=torch.Generator().manual_seed(0)) < 0.3
     state = torch.randn_like(model.initial_state(rows))
     outputs, final = model.unroll(obs, state, is_first)
@@ -154,7 +124,7 @@ def test_default_sizes_for_atari_are_the_published_ones():
     assert shapes == [*nature, (4, 512), (1, 512)]
 
 
-def test_vectors_have_separate_networks_for_policy_and_value():
+def test_vectors_have_separate_networks_for_policy_and_value(samples):
     model = make_model(VECTOR, spaces.Discrete(2))
     outputs, _ = model.step(samples(VECTOR, 3), model.initial_state(3), torch.ones(3).bool())
     outputs["values"].sum().backward()
@@ -164,14 +134,14 @@ def test_vectors_have_separate_networks_for_policy_and_value():
     assert shared.value_encoder is None
 
 
-def test_dueling_advantages_have_mean_zero():
+def test_dueling_advantages_have_mean_zero(build):
     model = build(make_q_model, VECTOR, spaces.Discrete(3), head_size=8)
     features = torch.randn(5, model.features)
     torch.testing.assert_close(model.q(features).mean(-1), model.q.value(features).squeeze(-1))
 
 
 @pytest.mark.parametrize("encoder", ["nature", "impala"])
-def test_pixels_are_scaled_by_the_weights(encoder):
+def test_pixels_are_scaled_by_the_weights(build, samples, encoder):
     model = build(make_model, FRAMES, spaces.Discrete(3), encoder=encoder)
     floats = spaces.Box(0, 1, (4, 84, 84), np.float32)
     other = build(make_model, floats, spaces.Discrete(3), encoder=encoder)
@@ -182,7 +152,7 @@ def test_pixels_are_scaled_by_the_weights(encoder):
     torch.testing.assert_close(outputs["values"], expected["values"], rtol=1e-4, atol=1e-5)
 
 
-def test_channels_may_come_last():
+def test_channels_may_come_last(build, samples):
     first, last = (
         spaces.Box(0, 255, (3, 40, 44), np.uint8),
         spaces.Box(0, 255, (40, 44, 3), np.uint8),
@@ -196,7 +166,7 @@ def test_channels_may_come_last():
     torch.testing.assert_close(outputs, same, rtol=1e-5, atol=1e-6)
 
 
-def test_choices_are_one_hot_and_other_values_all_zero():
+def test_choices_are_one_hot_and_other_values_all_zero(build):
     space = spaces.Tuple([spaces.Discrete(3, start=2), spaces.MultiDiscrete([2, 3], start=[0, 5])])
     model = build(make_model, space, spaces.Discrete(2))
     obs = (torch.tensor([2, 4, 0]), torch.tensor([[0, 5], [1, 7], [0, 0]]))
@@ -205,7 +175,7 @@ def test_choices_are_one_hot_and_other_values_all_zero():
     assert vector.tolist() == expected
 
 
-def test_integers_are_scaled_and_floats_are_not():
+def test_integers_are_scaled_and_floats_are_not(build):
     space = spaces.Tuple(
         [spaces.Box(0, 255, (2,), np.uint8), spaces.Box(-np.inf, np.inf, (1,), np.float32)]
     )
@@ -214,7 +184,7 @@ def test_integers_are_scaled_and_floats_are_not():
     torch.testing.assert_close(vector, torch.tensor([[700.0, 0.2, 1.0]]))
 
 
-def test_previous_action_and_reward_count_but_for_the_first_step():
+def test_previous_action_and_reward_count_but_for_the_first_step(build, samples):
     actions = spaces.Discrete(3, start=1)
     model = build(make_q_model, VECTOR, actions, core="lstm", head_size=8)
     obs, state = samples(VECTOR, 2), model.initial_state(2)
@@ -252,7 +222,7 @@ def test_layers_are_orthogonal_with_the_usual_gains():
 
 
 @pytest.mark.parametrize("state_dependent_std", [True, False])
-def test_gaussian_policies_begin_with_the_given_deviation(state_dependent_std):
+def test_gaussian_policies_begin_with_the_given_deviation(build, samples, state_dependent_std):
     changes = {"initial_log_std": -1.5, "state_dependent_std": state_dependent_std}
     model = build(make_model, VECTOR, ACTIONS["box"], **changes)
     outputs, _ = model.step(samples(VECTOR, 2), model.initial_state(2), torch.ones(2).bool())
@@ -260,143 +230,10 @@ def test_gaussian_policies_begin_with_the_given_deviation(state_dependent_std):
     torch.testing.assert_close(log_std, torch.full((2, 2), -1.5), rtol=0, atol=0.1)
 
 
-def test_bounded_actions_is_known_to_distribution_for():
+def test_bounded_actions_is_known_to_distribution_for(build):
     model = build(make_model, VECTOR, ACTIONS["box"], bounded_actions="squashed")
     actions = distribution_for(model, ACTIONS["box"])(torch.full((1, 4), 50.0)).mode()
     assert actions.abs().max() <= 2
-
-
-# --- precision ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("encoder", ["nature", "impala"])
-def test_low_precision_is_for_image_encoders_alone(encoder):
-    model = build(make_model, FRAMES, spaces.Discrete(3), encoder=encoder, core="lstm")
-    exact = copy.deepcopy(model)
-    model.set_inference_precision(torch.bfloat16)
-    low = {name for name, p in model.named_parameters() if p.dtype == torch.bfloat16}
-    assert low
-    assert all(name.startswith("encoder.images") for name in low)
-    frames, is_first = samples(FRAMES, 4), torch.zeros(4).bool()
-    outputs, state = model.step(frames, model.initial_state(4), is_first)
-    expected, _ = exact.step(frames, model.initial_state(4), is_first)
-    assert state.dtype == torch.float32
-    for key, value in outputs.items():
-        assert value.dtype == torch.float32
-        torch.testing.assert_close(value, expected[key], rtol=0.05, atol=0.05)
-
-
-def test_autocast_computes_what_converted_weights_do():
-    """The learner's forward pass and the policy worker's then differ by little but rounding."""
-    model = build(make_model, FRAMES, spaces.Discrete(3), core="lstm")
-    converted = copy.deepcopy(model)
-    converted.set_inference_precision(torch.bfloat16)
-    frames, state, is_first = samples(FRAMES, 2), model.initial_state(2), torch.zeros(2).bool()
-    with torch.autocast("cpu", torch.bfloat16):
-        learner, _ = model.unroll(frames[:, None], state, is_first[:, None])
-    worker, _ = converted.step(frames, state, is_first)
-    for key, value in worker.items():
-        assert learner[key].dtype == torch.float32
-        torch.testing.assert_close(learner[key][:, 0], value, rtol=0.02, atol=2e-3)
-
-
-def test_vectors_are_float32_under_autocast():
-    model = build(make_model, VECTOR, spaces.Discrete(3), core="gru")
-    obs, state, is_first = samples(VECTOR, 2, 3), model.initial_state(2), torch.zeros(2, 3).bool()
-    expected, _ = model.unroll(obs, state, is_first)
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs, _ = model.unroll(obs, state, is_first)
-    assert all(torch.equal(outputs[key], expected[key]) for key in expected)
-
-
-def test_float32_weights_load_into_a_converted_model():
-    source = build(make_model, FRAMES, spaces.Discrete(3), seed=1)
-    model = build(make_model, FRAMES, spaces.Discrete(3), seed=2)
-    model.set_inference_precision(torch.bfloat16)
-    before = {name: p.dtype for name, p in model.named_parameters()}
-    state = {name: tensor.contiguous() for name, tensor in source.state_dict().items()}
-    load_weights(model, state)
-    source.set_inference_precision(torch.bfloat16)
-    for name, parameter in model.named_parameters():
-        assert parameter.dtype == before[name]
-        assert torch.equal(parameter, source.get_parameter(name))
-
-
-def test_weights_that_do_not_fit_are_refused():
-    model = build(make_model, VECTOR, spaces.Discrete(3))
-    state = model.state_dict()
-    with pytest.raises(
-        ConfigError, match=r"policy\.parts\.0\.bias has shape \[4\], expected \[3\]"
-    ):
-        load_weights(model, {**state, "policy.parts.0.bias": torch.zeros(4)})
-    del state["value.linear.bias"]
-    with pytest.raises(ConfigError, match=r"value\.linear\.bias differs"):
-        load_weights(model, state)
-
-
-def test_models_survive_pickling_and_keep_their_inputs():
-    model = build(make_q_model, VECTOR, spaces.Discrete(3), core="lstm", head_size=8)
-    again = pickle.loads(pickle.dumps(model))
-    assert again.inputs == model.inputs
-    inputs = model_inputs(model, VECTOR, spaces.Discrete(3), 2)
-    arguments = (inputs, model.initial_state(2), torch.zeros(2).bool())
-    assert torch.equal(again.step(*arguments)[0]["q_values"], model.step(*arguments)[0]["q_values"])
-
-
-# --- normalisation --------------------------------------------------------------------------------
-
-
-def test_normalised_observations_have_mean_0_and_variance_1():
-    space = spaces.Dict(
-        {"a": VECTOR, "b": spaces.Discrete(2), "c": spaces.Box(0, 9, (1,), np.float64)}
-    )
-    model = build(make_model, space, spaces.Discrete(2), normalize_observations=True)
-    g = torch.Generator().manual_seed(0)
-    batches = [
-        {
-            "a": torch.randn(4, 50, 4, generator=g) * 7 + 1000,
-            "b": torch.ones(4, 50, dtype=torch.int64),
-            "c": torch.rand(4, 50, 1, generator=g).double(),
-        }
-        for _ in range(3)
-    ]
-    mask = torch.rand(4, 50, generator=g) < 0.8
-    for batch in batches:
-        batch["a"][~mask] = float("nan")  # what is masked out may hold anything
-        model.update_normaliser(batch, mask)
-    valid = {key: torch.cat([batch[key][mask] for batch in batches]) for key in batches[0]}
-    _, vector = model.observations(valid)
-    torch.testing.assert_close(vector[:, :5].mean(0), torch.zeros(5), rtol=0, atol=1e-3)
-    torch.testing.assert_close(vector[:, :5].std(0, correction=0), torch.ones(5), rtol=1e-3, atol=0)
-    assert vector[:, 5:].unique().tolist() == [0, 1]
-    assert model.observations.normaliser.count == len(vector)
-
-
-def test_statistics_travel_with_the_weights_and_are_clipped():
-    model = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
-    model.update_normaliser(torch.randn(100, 4) * 3 + 5)
-    copy_ = build(make_model, VECTOR, spaces.Discrete(2), seed=1, normalize_observations=True)
-    load_weights(copy_, model.state_dict())
-    obs = torch.randn(5, 4)
-    assert torch.equal(copy_.observations(obs)[1], model.observations(obs)[1])
-    assert model.observations(obs + 1e6)[1].tolist() == [[10.0] * 4] * 5
-
-
-def test_the_first_statistics_change_nothing():
-    model = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
-    obs = torch.randn(5, 4)
-    torch.testing.assert_close(model.observations(obs)[1], obs)
-    model.update_normaliser(obs, torch.zeros(5, dtype=torch.bool))
-    torch.testing.assert_close(model.observations(obs)[1], obs)
-
-
-def test_without_normalisation_there_are_no_statistics():
-    model = build(make_model, VECTOR, spaces.Discrete(2))
-    model.update_normaliser(torch.randn(10, 4))
-    assert not list(model.buffers())
-
-
-# --- settings -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -415,7 +252,7 @@ def test_settings_that_cannot_work_are_refused(settings, message):
         ModelConfig(**settings)
 
 
-def test_networks_that_do_not_fit_are_refused():
+def test_networks_that_do_not_fit_are_refused(build):
     with pytest.raises(ConfigError, match="36 pixels a side, not 20x20"):
         build(
             make_model,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from sampler.models.recurrent import Core, cut_at_resets
+from sampler.models.recurrent import Core, cut_at_resets, reset
 
 ROWS, STEPS, INPUTS, UNITS = 5, 12, 6, 8
 KINDS = ["lstm", "gru"]
@@ -35,32 +35,46 @@ def stepped(core, x, state, is_first):
     return torch.stack(outputs, 1), state
 
 
+WAYS = {
+    "unroll": lambda core, x, state, first: core.unroll(x, state, first),
+    "packed": lambda core, x, state, first: core.unroll_packed(
+        x, reset(state, first[:, 0]), first.numpy()
+    ),
+    "scanned": lambda core, x, state, first: core.unroll_scanned(
+        x, reset(state, first[:, 0]), first.numpy()
+    ),
+}
+
+
 def resets(density: float, seed: int = 2) -> torch.Tensor:
     return torch.rand(ROWS, STEPS, generator=torch.Generator().manual_seed(seed)) < density
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.5, 1.0])
-def test_unroll_equals_stepping(core, density):
+def test_unroll_equals_stepping(core, way, density):
     x, state = inputs(core)
     is_first = resets(density)
     expected, expected_state = stepped(core, x, state, is_first)
-    outputs, final = core.unroll(x, state, is_first)
+    outputs, final = WAYS[way](core, x, state, is_first)
     torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-5)
     torch.testing.assert_close(final, expected_state, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("density", [0.0, 0.3])
-def test_gradients_of_unrolling_equal_those_of_stepping(core, density):
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+def test_gradients_of_unrolling_equal_those_of_stepping(core, way, density):
+    core.double()
     is_first = resets(density)
     gradients = []
-    for run in (core.unroll, lambda *a: stepped(core, *a)):
+    for run in (WAYS[way], stepped):
         core.zero_grad()
-        x, state = (part.requires_grad_() for part in inputs(core))
-        outputs, final = run(x, state, is_first)
+        x, state = (part.double().requires_grad_() for part in inputs(core))
+        outputs, final = run(core, x, state, is_first)
         (outputs.square().sum() + final.sin().sum()).backward()
         gradients.append([x.grad, state.grad, *(p.grad for p in core.parameters())])
     for ours, expected in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_unroll_with_resets_equals_separate_unrolls(core):
@@ -78,17 +92,31 @@ def test_unroll_with_resets_equals_separate_unrolls(core):
         torch.testing.assert_close(final[row], last[0], rtol=0, atol=1e-5)
 
 
-def test_gradients_are_cut_at_resets(core):
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_are_cut_at_resets(core, way):
     x, state = (part.requires_grad_() for part in inputs(core))
     is_first = torch.zeros(ROWS, STEPS, dtype=torch.bool)
     is_first[0, 5] = is_first[1, 0] = True
-    outputs, _ = core.unroll(x, state, is_first)
+    outputs, _ = WAYS[way](core, x, state, is_first)
     outputs[:, -1].sum().backward()
     assert (x.grad[0, :5] == 0).all()
     assert (x.grad[0, 5:].abs().sum(-1) > 0).all()
     assert (x.grad[1:].abs().sum(-1) > 0).all()
     assert (state.grad[:2] == 0).all()
     assert (state.grad[2:].abs().sum((-2, -1)) > 0).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("density", [0.0, 0.3])
+def test_cuda_agrees_with_the_cpu(core, density):
+    x, state = inputs(core)
+    is_first = resets(density)
+    expected, expected_state = core.unroll(x, state, is_first)
+    core.cuda()
+    outputs, final = core.unroll(x.cuda(), state.cuda(), is_first.cuda())
+    torch.testing.assert_close(outputs.cpu(), expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(final.cpu(), expected_state, rtol=0, atol=1e-4)
 
 
 def test_a_state_that_is_reset_may_hold_anything(core):

@@ -71,14 +71,18 @@ class DistributionFactory(ABC):
 
 
 class Constant:
-    """A fixed tensor, copied once to every device it is used on."""
+    """A fixed array as a tensor on every device it is used on, copied there once."""
 
     def __init__(self, value: np.ndarray) -> None:
-        self._copies = {torch.device("cpu"): torch.from_numpy(value)}
+        self._value = value
+        self._copies: dict[torch.device, Tensor] = {}
 
     def on(self, device: torch.device) -> Tensor:
         if device not in self._copies:
-            self._copies[device] = self._copies[torch.device("cpu")].to(device)
+            with torch.inference_mode(
+                False
+            ):  # a tensor made for inference could not be learned with
+                self._copies[device] = torch.from_numpy(self._value).to(device)
         return self._copies[device]
 
 

@@ -1,0 +1,97 @@
+"""Gaussian policies over bounded Boxes, and the squashed form against torch.distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+from torch import distributions as reference
+
+from sampler.models.distributions import make_distribution
+
+BOX = spaces.Box(np.float32([-2, 0, -1]), np.float32([2, 10, 1]), dtype=np.float32)
+
+
+def random_parameters(n: int, size: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, size, generator=torch.Generator().manual_seed(seed))
+
+
+def test_gaussian_samples_have_the_right_moments():
+    space = BOX
+    params = torch.tensor([0.3, -0.5, 0.1, -1.0, 0.2, 0.0]).expand(50_000, -1)
+    actions = make_distribution(space)(params).sample(torch.Generator().manual_seed(0))
+    scale, centre = torch.tensor([2.0, 5, 1]), torch.tensor([0.0, 5, 0])
+    torch.testing.assert_close(actions.mean(0), centre + scale * params[0, :3], rtol=0, atol=0.15)
+    torch.testing.assert_close(actions.std(0), scale * params[0, 3:].exp(), rtol=0.02, atol=0)
+
+
+def squashed_reference(space, params: Tensor) -> reference.Distribution:
+    mean, log_std = params.double().chunk(2, -1)
+    low, high = torch.tensor(space.low).double(), torch.tensor(space.high).double()
+    base = reference.Independent(reference.Normal(mean, log_std.exp()), 1)
+    transforms = [
+        reference.TanhTransform(),
+        reference.AffineTransform((low + high) / 2, (high - low) / 2),
+    ]
+    return reference.TransformedDistribution(base, transforms)
+
+
+def test_squashed_gaussian_agrees_with_torch_distributions():
+    space = BOX
+    factory = make_distribution(space, "squashed")
+    p = random_parameters(500, 6) * 0.7
+    distribution, theirs = factory(p), squashed_reference(space, p)
+    actions, log_prob = distribution.sample_with_log_prob(torch.Generator().manual_seed(0))
+    assert torch.equal(log_prob, distribution.log_prob(actions))
+    low, high = torch.tensor(space.low), torch.tensor(space.high)
+    assert ((actions >= low) & (actions <= high)).all()
+    normalised = (actions - (low + high) / 2) / ((high - low) / 2)
+    inside = (normalised.abs() < 0.99).all(-1)  # beyond, float32 actions do not hold x exactly
+    assert inside.float().mean() > 0.5
+    expected = theirs.log_prob(actions.double()).float()
+    torch.testing.assert_close(log_prob[inside], expected[inside], rtol=1e-4, atol=1e-4)
+    mean = p.chunk(2, -1)[0]
+    torch.testing.assert_close(
+        distribution.mode(), mean.tanh() * (high - low) / 2 + (high + low) / 2
+    )
+    q = random_parameters(500, 6, seed=1)
+    base = [
+        reference.Independent(reference.Normal(x.chunk(2, -1)[0], x.chunk(2, -1)[1].exp()), 1)
+        for x in (p, q)
+    ]
+    expected = reference.kl_divergence(*base)
+    torch.testing.assert_close(distribution.kl(factory(q)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_squashed_entropy_equals_a_monte_carlo_estimate():
+    space = spaces.Box(-3.0, 1.0, (1,), np.float32)
+    params = torch.tensor([[0.0, 0.0], [1.0, -1.0], [-2.0, 0.3], [0.5, -3.0]])
+    theirs = squashed_reference(space, params)
+    torch.manual_seed(0)
+    sample = theirs.sample((100_000,))
+    expected = -theirs.log_prob(sample).nanmean(0)
+    entropy = make_distribution(space, "squashed")(params).entropy()
+    torch.testing.assert_close(entropy, expected.float(), rtol=0, atol=0.02)
+
+
+def test_squashed_gaussian_stays_finite_at_the_bounds():
+    space = spaces.Box(-2.0, 2.0, (2,), np.float32)
+    params = torch.tensor([[30.0, -30.0, 0.0, 0.0]], requires_grad=True)
+    distribution = make_distribution(space, "squashed")(params)
+    actions, log_prob = distribution.sample_with_log_prob(torch.Generator().manual_seed(0))
+    assert actions.abs().max() <= 2
+    total = log_prob + distribution.log_prob(torch.tensor([[2.0, -2.0]])) + distribution.entropy()
+    total.sum().backward()
+    assert total.isfinite().all()
+    assert params.grad.isfinite().all()
+
+
+def test_squashing_leaves_unbounded_spaces_alone():
+    space = spaces.Box(np.float32([0, -1]), np.float32([np.inf, 1]), dtype=np.float32)
+    p = random_parameters(3, 4)
+    plain, squashed = make_distribution(space)(p), make_distribution(space, "squashed")(p)
+    assert torch.equal(
+        plain.sample(torch.Generator().manual_seed(0)),
+        squashed.sample(torch.Generator().manual_seed(0)),
+    )

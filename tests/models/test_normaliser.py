@@ -1,0 +1,62 @@
+"""Running normalisation of observations inside the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from sampler.models import load_weights, make_model
+
+FRAMES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+VECTOR = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+
+def test_normalised_observations_have_mean_0_and_variance_1(build):
+    space = spaces.Dict(
+        {"a": VECTOR, "b": spaces.Discrete(2), "c": spaces.Box(0, 9, (1,), np.float64)}
+    )
+    model = build(make_model, space, spaces.Discrete(2), normalize_observations=True)
+    g = torch.Generator().manual_seed(0)
+    batches = [
+        {
+            "a": torch.randn(4, 50, 4, generator=g) * 7 + 1000,
+            "b": torch.ones(4, 50, dtype=torch.int64),
+            "c": torch.rand(4, 50, 1, generator=g).double(),
+        }
+        for _ in range(3)
+    ]
+    mask = torch.rand(4, 50, generator=g) < 0.8
+    for batch in batches:
+        batch["a"][~mask] = float("nan")  # what is masked out may hold anything
+        model.update_normaliser(batch, mask)
+    valid = {key: torch.cat([batch[key][mask] for batch in batches]) for key in batches[0]}
+    _, vector = model.observations(valid)
+    torch.testing.assert_close(vector[:, :5].mean(0), torch.zeros(5), rtol=0, atol=1e-3)
+    torch.testing.assert_close(vector[:, :5].std(0, correction=0), torch.ones(5), rtol=1e-3, atol=0)
+    assert vector[:, 5:].unique().tolist() == [0, 1]
+    assert model.observations.normaliser.count == len(vector)
+
+
+def test_statistics_travel_with_the_weights_and_are_clipped(build):
+    model = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
+    model.update_normaliser(torch.randn(100, 4) * 3 + 5)
+    copy_ = build(make_model, VECTOR, spaces.Discrete(2), seed=1, normalize_observations=True)
+    load_weights(copy_, model.state_dict())
+    obs = torch.randn(5, 4)
+    assert torch.equal(copy_.observations(obs)[1], model.observations(obs)[1])
+    assert model.observations(obs + 1e6)[1].tolist() == [[10.0] * 4] * 5
+
+
+def test_the_first_statistics_change_nothing(build):
+    model = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
+    obs = torch.randn(5, 4)
+    torch.testing.assert_close(model.observations(obs)[1], obs)
+    model.update_normaliser(obs, torch.zeros(5, dtype=torch.bool))
+    torch.testing.assert_close(model.observations(obs)[1], obs)
+
+
+def test_without_normalisation_there_are_no_statistics(build):
+    model = build(make_model, VECTOR, spaces.Discrete(2))
+    model.update_normaliser(torch.randn(10, 4))
+    assert not list(model.buffers())
