@@ -25,10 +25,10 @@ class Lease:
         self.active = True
 
     def release(self) -> None:
-        if self.active:
-            self.active = False
-            if self._release is not None:
-                self._release()
+        self.active = False
+        release, self._release = self._release, None  # no cycle with the sampler remains
+        if release is not None:
+            release()
 
 
 class SequenceBatch:

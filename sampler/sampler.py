@@ -213,9 +213,11 @@ class Sampler:
     def close(self) -> None:
         """Stop all workers and give everything back, within seconds; idempotent.
 
-        Arrays of a batch that somebody still holds stay readable.
+        A batch that somebody still holds stays readable; the memory goes with the last of these and
+        of the references to the sampler.
         """
         self._shut_down()
+        self._batch = None  # a batch refers to the sampler
 
     @property
     def closed(self) -> bool:

@@ -213,7 +213,8 @@ class Supervisor:
         for worker in self.workers:
             if worker.process is not None:
                 worker.process.join(max(0.0, deadline - time.monotonic()))
-        for worker in self.workers:
+        workers, self.workers = self.workers, []  # they refer back to the owner of this object
+        for worker in workers:
             process, worker.process = worker.process, None
             if process is not None:
                 if process.is_alive():

@@ -1,0 +1,555 @@
+"""The public interface of `Sampler`, without a model."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from helpers.counting import CounterChecker, run_counter
+from helpers.processes import PATIENCE, open_files, wait_until, workers_of
+
+from sampler import (
+    BatchTimeout,
+    ConfigError,
+    FastrlError,
+    ReleasedBatchError,
+    Sampler,
+    SamplerConfig,
+)
+from sampler.envs.counter import CounterEnv
+from sampler.shm.tokens import FINISHED
+
+SERIAL = SamplerConfig(
+    env="fastrl/Counter-v0",
+    env_kwargs={"max_length": 12},
+    workers=2,
+    envs_per_worker=4,
+    rollout=8,
+    batch=8,
+    inference="random",
+    seed=3,
+    serial=True,
+)
+PROCESSES = replace(SERIAL, serial=False)
+
+
+def contents(sampler, batches=3):
+    """The bytes of some batches."""
+    return [
+        {name: array.tobytes() for name, array in sampler.get_batch().fields.items()}
+        for _ in range(batches)
+    ]
+
+
+def use_up(sampler):
+    """Take the batches made before a pause, until there is none."""
+    while True:
+        sampler.get_batch(timeout=0)
+
+
+# ---- batches
+
+
+def test_iterating_gives_batches_and_releases_them_in_turn():
+    seen = []
+    with Sampler(SERIAL) as sampler:
+        for batch in sampler:
+            assert len(batch) == 8
+            assert batch.rewards.shape == (8, 8)
+            assert batch.obs.shape == (8, 9, 4)
+            seen.append(batch)
+            if len(seen) == 5:
+                break
+        for old in seen[:-1]:
+            with pytest.raises(ReleasedBatchError, match="released"):
+                _ = old.rewards
+        assert seen[-1].rewards is not None
+
+
+def test_fields_have_the_documented_shapes_and_dtypes():
+    with Sampler(SERIAL) as sampler:
+        batch = sampler.get_batch()
+        shapes = {name: (a.shape, a.dtype.name) for name, a in batch.fields.items()}
+    assert shapes == {
+        "obs": ((8, 9, 4), "int64"),
+        "age": ((8, 9), "int32"),
+        "actions": ((8, 8), "int64"),
+        "log_probs": ((8, 8), "float32"),
+        "rewards": ((8, 8), "float32"),
+        "terminated": ((8, 8), "bool"),
+        "truncated": ((8, 8), "bool"),
+        "mask": ((8, 8), "bool"),
+        "policy_version": ((8, 8), "int64"),
+        "episode_id": ((8, 8), "int64"),
+        "lane_id": ((8,), "int64"),
+    }
+
+
+def test_a_batch_is_views_of_the_store_and_slices_are_views_of_a_batch():
+    with Sampler(SERIAL) as sampler:
+        batch = sampler.get_batch()
+        part = batch[2:5]
+        assert len(part) == 3
+        assert np.shares_memory(part.rewards, batch.rewards)
+        np.testing.assert_array_equal(part.actions, batch.actions[2:5])
+        np.testing.assert_array_equal(part.is_first, batch.age[2:5] == 0)
+        batch.release()
+        with pytest.raises(ReleasedBatchError):
+            _ = part.rewards
+        with pytest.raises(ReleasedBatchError):
+            _ = batch[0:1]
+        with pytest.raises(ReleasedBatchError):
+            _ = batch.fields
+
+
+def test_an_unknown_field_is_named_with_those_there_are():
+    with Sampler(SERIAL) as sampler:
+        batch = sampler.get_batch()
+        with pytest.raises(AttributeError, match=r"'reward' in this batch; it has .*rewards"):
+            _ = batch.reward
+        assert not hasattr(batch, "values")
+        assert batch.rnn_state is None
+        assert batch.action_mask is None
+
+
+def test_releasing_twice_and_after_closing_does_nothing():
+    with Sampler(SERIAL) as sampler:
+        batch = sampler.get_batch()
+        batch.release()
+        batch.release()
+        other = sampler.get_batch()
+    other.release()
+
+
+def test_released_rows_are_poisoned_in_debug_mode():
+    with Sampler(replace(SERIAL, debug=True)) as sampler:
+        batch = sampler.get_batch()
+        arrays = dict(batch.fields)
+        assert np.isfinite(arrays["rewards"]).all()
+        batch.release()
+        assert np.isnan(arrays["rewards"]).all()
+        assert np.isnan(arrays["log_probs"]).all()
+        assert (arrays["age"] == np.iinfo(np.int32).max).all()
+        assert (arrays["obs"] == np.iinfo(np.int64).max).all()
+        assert arrays["terminated"].all()
+
+
+@pytest.mark.parametrize("overlap", [0, 5])
+@pytest.mark.parametrize("config", [SERIAL, PROCESSES], ids=["serial", "processes"])
+def test_poison_never_comes_back_in_a_batch(config, overlap):
+    with Sampler(replace(config, debug=True, overlap=overlap, buffers=2)) as sampler:
+        run_counter(sampler, 2000)
+
+
+def test_to_torch_gives_equal_tensors():
+    import torch
+
+    kwargs = {"max_length": 12, "frames": True}
+    with Sampler(replace(SERIAL, env_kwargs=kwargs)) as sampler:
+        batch = sampler.get_batch()
+        tensors = batch.to("cpu")
+        assert len(tensors) == len(batch)
+        assert tensors.rewards.dtype == torch.float32
+        assert tensors.obs.dtype == torch.uint8
+        assert tensors.obs.shape == (8, 9, 4, 84, 84)
+        np.testing.assert_array_equal(tensors.obs.numpy(), batch.obs)
+        np.testing.assert_array_equal(tensors[1:3].is_first.numpy(), batch[1:3].is_first)
+        batch.release()
+        with pytest.raises(ReleasedBatchError):
+            _ = tensors.rewards
+        with pytest.raises(ReleasedBatchError):
+            batch.to("cpu")
+
+
+def test_a_batch_that_does_not_come_in_time_is_a_timeout_and_comes_later():
+    with Sampler(PROCESSES) as sampler:
+        sampler.pause()
+        with pytest.raises(BatchTimeout, match=r"within 0 s; \d+ steps .* a batch takes 64"):
+            use_up(sampler)
+        sampler.resume()
+        assert len(sampler.get_batch(timeout=PATIENCE)) == 8
+
+
+# ---- the same seed, the same bytes
+
+
+@pytest.mark.parametrize("changes", [{}, {"overlap": 3}, {"sync": True}, {"policy_workers": 2}])
+def test_the_same_seed_gives_the_same_bytes_in_serial_mode(changes):
+    config = replace(SERIAL, **changes)
+    with Sampler(config) as first, Sampler(config) as second:
+        assert contents(first) == contents(second)
+
+
+def test_lanes_differ_and_change_with_the_seed():
+    seeds = []
+    for seed in (0, 1, 2, 2**40):
+        with Sampler(replace(SERIAL, seed=seed)) as sampler:
+            seeds += np.unique(sampler.get_batch().obs[:, 0, 0]).tolist()
+    assert len(set(seeds)) == len(seeds) == 4 * SERIAL.lanes
+
+
+def test_identical_lanes_all_have_the_same_seed():
+    with Sampler(replace(SERIAL, identical_lanes=True)) as sampler:
+        assert len(np.unique(sampler.get_batch().obs[..., 0])) == 1
+
+
+def test_actions_differ_between_lanes_and_policy_workers():
+    with Sampler(replace(SERIAL, policy_workers=2, rollout=32)) as sampler:
+        batch = sampler.get_batch()
+        assert len(np.unique(batch.actions, axis=0)) == len(batch)
+
+
+# ---- pausing
+
+
+def test_paused_workers_stand_still_and_lose_nothing():
+    with Sampler(PROCESSES) as sampler:
+        checker = CounterChecker(sampler)
+        for _ in range(3):
+            checker.add(sampler.get_batch())
+            sampler.pause()
+            rows = sampler._shared.counters.rollout
+            wait_until(lambda rows=rows: all(r["stage"] == 9 for r in rows), "the pause")
+            steps = sampler.stats()["steps"]
+            assert sampler.stats()["steps"] == steps
+            sampler.resume()
+        run_counter(sampler, 1000, checker)
+
+
+def test_pausing_and_resuming_can_be_repeated():
+    with Sampler(PROCESSES) as sampler:
+        sampler.pause()
+        sampler.pause()
+        sampler.resume()
+        sampler.resume()
+        assert sampler.get_batch(timeout=PATIENCE) is not None
+
+
+# ---- weights
+
+
+def test_there_is_nothing_to_publish_without_a_model():
+    with Sampler(SERIAL) as sampler:
+        assert sampler.model is None
+        with pytest.raises(ConfigError, match='inference="random"'):
+            sampler.publish(None)
+
+
+# ---- statistics
+
+
+def test_statistics_are_nested_and_cumulative():
+    with Sampler(replace(PROCESSES, policy_workers=2)) as sampler:
+        before = sampler.stats()
+        for _ in range(5):
+            sampler.get_batch()
+        after = sampler.stats()
+    assert after["learner"]["batches"] == 5
+    assert after["time"] > before["time"]
+    assert len(after["rollout"]) == len(after["policy"]) == 2
+    assert after["steps"] == sum(row["steps"] for row in after["rollout"])
+    assert after["steps"] + after["masked_steps"] >= 5 * 8 * 8
+    assert sum(row["observations"] for row in after["policy"]) >= 5 * 8 * 8
+    assert len({row["pid"] for row in after["rollout"] + after["policy"]}) == 4
+    for name in ("steps", "frames", "episodes", "masked_steps"):
+        assert after[name] >= before[name]
+    assert (after["lost_steps"], after["abandoned_rows"], after["restarts"]) == (0, 0, 0)
+    for row in after["rollout"] + after["policy"]:
+        assert all(seconds >= 0 for seconds in row["seconds"].values())
+
+
+# ---- environments of all kinds
+
+
+def test_a_lambda_and_a_closure_as_environment():
+    length = 7
+    for env in (lambda: CounterEnv(max_length=length), lambda: CounterEnv(1, length)):
+        config = replace(PROCESSES, env=env, env_kwargs={})
+        with Sampler(config) as sampler:
+            assert sampler.get_batch(timeout=PATIENCE).age.max() <= length
+
+
+def test_keyword_arguments_reach_a_callable():
+    config = replace(PROCESSES, env=CounterEnv, env_kwargs={"max_length": 5})
+    with Sampler(config) as sampler:
+        run_counter(sampler, 500)
+
+
+@pytest.mark.parametrize("config", [SERIAL, PROCESSES], ids=["serial", "processes"])
+@pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
+def test_a_vector_environment_as_a_group(config, kind):
+    if kind is gym.vector.AsyncVectorEnv and not config.serial:
+        kwargs = {"daemon": False, "context": "forkserver"}
+    else:
+        kwargs = {}
+
+    def env(**env_kwargs):
+        return kind([lambda: CounterEnv(**env_kwargs)] * 2, **kwargs)
+
+    with Sampler(replace(config, env=env)) as sampler:
+        run_counter(sampler, 500)
+
+
+def test_a_vector_environment_of_the_wrong_size_is_refused():
+    config = replace(SERIAL, env=lambda: gym.vector.SyncVectorEnv([CounterEnv] * 3), env_kwargs={})
+    with pytest.raises(ConfigError, match="3 lanes but a group has 2; set envs_per_worker to"):
+        Sampler(config)
+
+
+# ---- stopping
+
+
+def test_closing_twice_and_using_a_closed_sampler():
+    sampler = Sampler(PROCESSES)
+    batch = sampler.get_batch()
+    copy = batch.rewards.copy()
+    sampler.close()
+    sampler.close()
+    np.testing.assert_array_equal(batch.rewards, copy)  # who holds a batch may go on with it
+    batch.release()
+    assert sampler.closed
+    assert list(sampler) == []
+    with pytest.raises(FastrlError, match="closed"):
+        sampler.get_batch()
+    sampler.stats()
+    sampler.episodes()
+    assert workers_of() == []
+
+
+def test_closing_from_another_thread_ends_a_waiting_get_batch():
+    with Sampler(PROCESSES) as sampler:
+        sampler.pause()
+        with pytest.raises(BatchTimeout):
+            use_up(sampler)
+        raised = []
+
+        def wait():
+            try:
+                sampler.get_batch()
+            except Exception as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_until(lambda: sampler._counters["stage"] == 1, "the wait")
+        sampler.close()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        assert isinstance(raised[0], FastrlError)
+        assert "closed" in str(raised[0])
+
+
+def test_a_sampler_can_live_in_a_thread():
+    found = []
+
+    def run():
+        with Sampler(PROCESSES) as sampler:
+            run_counter(sampler, 500)
+            found.append(workers_of())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert len(found[0]) == 3
+    assert workers_of() == []
+
+
+def test_two_samplers_beside_each_other():
+    with Sampler(PROCESSES) as first, Sampler(replace(PROCESSES, seed=4)) as second:
+        run_counter(first, 500)
+        run_counter(second, 500)
+
+
+def test_an_error_of_the_caller_closes_everything():
+    with pytest.raises(ZeroDivisionError), Sampler(PROCESSES) as sampler:  # noqa: PT012
+        sampler.get_batch()
+        1 / 0  # noqa: B018
+    assert workers_of() == []
+
+
+def test_a_sampler_that_is_dropped_stops_its_workers():
+    sampler = Sampler(PROCESSES)
+    sampler.get_batch()
+    del sampler
+    gc.collect()
+    assert workers_of() == []
+
+
+def test_twenty_starts_and_stops_leave_nothing():
+    with Sampler(PROCESSES) as sampler:  # starts multiprocessing's own servers
+        sampler.get_batch()
+    del sampler
+    before = open_files()
+    for _ in range(20):
+        with Sampler(PROCESSES) as sampler:
+            sampler.get_batch()
+    del sampler
+    assert open_files() == before
+    assert workers_of() == []
+
+
+def run_script(text, *options):
+    return subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+def run_file(tmp_path, text):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text))
+    command = [sys.executable, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+
+SCRIPT = """
+    import gymnasium as gym
+    from sampler import Sampler, SamplerConfig
+
+    class Own(gym.Env):
+        observation_space = gym.spaces.Discrete(100)
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            self.t = 0
+            return 0, {}
+
+        def step(self, action):
+            self.t += 1
+            return self.t, 1.0, self.t == 5, False, {}
+
+    print("once")
+    config = SamplerConfig(env=Own, workers=2, envs_per_worker=2, rollout=4, batch=4,
+                           inference="random")
+"""
+
+
+def test_a_script_needs_no_main_guard(tmp_path):
+    ran = run_file(
+        tmp_path,
+        SCRIPT
+        + """
+    with Sampler(config) as sampler:
+        print(sampler.get_batch().rewards.shape)
+    """,
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("once\n(4, 4)\n", "", 0)
+
+
+def test_a_script_that_forgets_to_close_ends_by_itself(tmp_path):
+    ran = run_file(tmp_path, SCRIPT + "    sampler = Sampler(config)\n    sampler.get_batch()\n")
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("once\n", "", 0)
+
+
+def test_a_script_that_fails_shows_its_own_error_and_ends(tmp_path):
+    ran = run_file(tmp_path, SCRIPT + "    sampler = Sampler(config)\n    1 / 0\n")
+    assert ran.returncode == 1
+    assert ran.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert ran.stderr.count("Traceback") == 1
+
+
+def test_a_fork_of_the_caller_does_not_stop_the_workers(tmp_path):
+    ran = run_file(
+        tmp_path,
+        SCRIPT
+        + """
+    import gc, os
+    with Sampler(config) as sampler:
+        sampler.get_batch()
+        pid = os.fork()
+        if not pid:
+            del sampler
+            gc.collect()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        for _ in range(20):
+            sampler.get_batch()
+        print(sampler.stats()["restarts"])
+    """,
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("once\n0\n", "", 0)
+
+
+# ---- torch stays out
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "sampler",
+        "sampler.shm.shared",
+        "sampler.rollout_worker.process",
+        "sampler.envs",
+        "sampler.policy_worker.process",
+        "sampler.supervisor.processes",
+    ],
+)
+def test_importing_does_not_import_torch(module):
+    ran = run_script(f"import {module}, sys; print('torch' in sys.modules)")
+    assert (ran.stdout, ran.stderr) == ("False\n", "")
+
+
+class Spy(gym.Env):
+    """Observes whether torch was imported in its process."""
+
+    observation_space = gym.spaces.Discrete(2)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return int("torch" in sys.modules), {}
+
+    def step(self, action):
+        return int("torch" in sys.modules), 0.0, False, False, {}
+
+
+def test_rollout_workers_never_import_torch():
+    with Sampler(replace(PROCESSES, env=Spy, env_kwargs={})) as sampler:
+        assert not sampler.get_batch().obs.any()
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize(("steps", "overlap"), [(32, 0), (20, 0), (80, 40)])
+def test_a_stacked_frame_is_stored_once(steps, overlap):
+    """At most 3 % on top of the frames themselves, with the outputs of a policy for 18 actions."""
+    from sampler.shm.store import ArraySpec, StoreSpec
+
+    frame = ArraySpec("obs", (84, 84), np.dtype(np.uint8))
+    action = ArraySpec("actions", (), np.dtype(np.int64))
+    spec = StoreSpec(
+        buffers=4,
+        rows=64,
+        steps=steps,
+        overlap=overlap,
+        rows_per_token=8,
+        observations=(frame,),
+        actions=(action,),
+        frame_stack=4,
+        outputs={"log_probs": (), "values": (), "logits": (18,)},
+    )
+    bound = 1.03 * 7056 * (steps + 4) / steps
+    assert 7056 * (steps + 4) / steps < spec.bytes_per_step <= bound
+
+
+def test_a_sampler_reports_the_bytes_of_its_store():
+    kwargs = {"frames": True}
+    with Sampler(replace(SERIAL, env_kwargs=kwargs, rollout=32)) as sampler:
+        assert sampler.bytes_per_step <= 1.03 * 7056 * 36 / 32
+
+
+def test_every_finished_row_is_delivered_or_stored():
+    with Sampler(SERIAL) as sampler:
+        for _ in range(4):
+            sampler.get_batch()
+        tokens = sampler._shared.tokens
+        assert ((tokens.status == FINISHED).all(axis=1) == tokens.held.astype(bool)).any()
