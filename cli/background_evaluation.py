@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from cli.options import Options
-from cli.play import play
 from sampler.errors import FastrlError
 from sampler.evaluation import Evaluation
 from sampler.learner import checkpoint
@@ -200,8 +199,7 @@ def _main(connection: Connection, options: Options) -> None:
         try:
             state = checkpoint.load(path)
             answer: Any = tuple(
-                play(
-                    options,
+                options.play(
                     state,
                     episodes=chosen.eval_episodes,
                     lanes=chosen.eval_lanes,

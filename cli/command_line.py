@@ -74,13 +74,14 @@ def _unknown(argument: str, known: list[str], prog: str) -> str:
 
 
 def _first_sentence(box: str) -> str:
-    """The first paragraph of the box that tyro draws around an error."""
-    lines = [line.strip("│ ") for line in box.splitlines() if line.startswith("│")]
+    """The first paragraph in the box that tyro draws around an error, in either character set."""
     paragraph = []
-    for line in lines:
-        if line.startswith("─"):
+    for line in box.splitlines()[1:]:  # the first one holds the title
+        text = line.strip("│ ")
+        if text.strip("─-"):
+            paragraph.append(text)
+        elif paragraph:  # a rule
             break
-        paragraph.append(line)
-    sentence = " ".join(" ".join(paragraph or box.split()).split()).rstrip(".")
-    # of a group's own check, the message alone; of a flag's value, also the flag
+    sentence = " ".join(" ".join(paragraph).split()).rstrip(".")
+    # of a group's own check the message alone; of a flag's value also the flag
     return re.sub(r"^Error parsing (?:(?!--)\S+: )?", "", sentence)

@@ -63,13 +63,11 @@ def _evaluate(arguments: Sequence[str], signals: StopSignals) -> int:
     folder = find_run(chosen.run, chosen.run_dir)
 
     from cli.options import saved_options  # needs torch, which takes seconds to import
-    from cli.play import play
 
     options = saved_options(folder)
     state, file = _load(folder, chosen.checkpoint)
     print(f"{folder.name}: {file.name}, {state['steps']:,} steps", flush=True)
-    result = play(
-        options,
+    result = options.play(
         state,
         episodes=chosen.episodes,
         lanes=chosen.lanes,

@@ -22,9 +22,10 @@ from cli.command_line import parse
 from cli.run_folder import find_run, read_config
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
+from sampler.evaluation import Evaluation, evaluate
 from sampler.learner.base import LearnerConfig
 from sampler.learner.presets import ALGORITHMS, Preset, choose_preset
-from sampler.models import ModelConfig, make_model
+from sampler.models import ModelConfig, load_weights, make_model
 from sampler.rollout_worker.process import inspect_environment
 
 PROG = "fastrl-train"
@@ -177,14 +178,39 @@ class Options:
             **dataclasses.asdict(self.sampler),
         )
 
-    def model_factory(self) -> Callable[[gym.Space, gym.Space], nn.Module]:
-        """What makes the model from the spaces."""
+    def model_factory(
+        self, checkpoint: Mapping[str, Any] | None = None
+    ) -> Callable[[gym.Space, gym.Space], nn.Module]:
+        """What makes the model from the spaces, with the weights of a checkpoint if one is given.
+
+        The factory raises ConfigError where they do not fit.
+        """
         config = self.model
 
         def make(observation_space: gym.Space, action_space: gym.Space) -> nn.Module:
-            return make_model(observation_space, action_space, config)
+            model = make_model(observation_space, action_space, config)
+            if checkpoint is not None:
+                load_weights(model, checkpoint["learner"]["model"])
+            return model
 
         return make
+
+    def play(
+        self, checkpoint: Mapping[str, Any], *, episodes: int, lanes: int, seed: int, greedy: bool
+    ) -> Evaluation:
+        """Evaluate the model of a checkpoint in this environment, on the CPU.
+
+        Raises ConfigError where the weights do not fit, EnvError where the environment fails.
+        """
+        return evaluate(
+            self.model_factory(checkpoint),
+            self.environment.env,
+            env_kwargs=self.environment.kwargs(),
+            episodes=episodes,
+            lanes=lanes,
+            seed=seed,
+            greedy=greedy,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Nested dicts of plain values, for config.json."""

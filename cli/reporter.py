@@ -51,17 +51,14 @@ class Reporter:
         self._lag_max: float | None = None
         self._first = self._logged = sampler.stats()
         self._window = deque([self._first])
-        self._shown = -np.inf
+        self._shown = started
         self._is_first = True
         self._evaluated: float | None = None
 
     def __call__(self, progress: Progress) -> None:
         """Take one batch's progress in; show and write if it is time."""
         if self._is_first:
-            self._is_first = False
-            self._first = self._sampler.stats()  # speeds do not count the start
-            waited = time.monotonic() - self._started - progress.learner_update
-            self._display.message(f"first batch {waited:.1f} s after the start of the command")
+            self._begin(progress)
         self._new_games += progress.episodes
         self._games.extend(progress.episodes)
         self._all_games += len(progress.episodes)
@@ -77,6 +74,15 @@ class Reporter:
         if now - self._shown >= self._display.interval:
             self._shown = now
             self._show(progress)
+
+    def _begin(self, progress: Progress) -> None:
+        """At the first batch: from here on speeds are measured, so they do not count the start."""
+        self._is_first = False
+        self._first = self._sampler.stats()
+        self._window = deque([self._first])
+        self._shown = time.monotonic()
+        waited = self._shown - self._started - progress.learner_update
+        self._display.message(f"first batch {waited:.1f} s after the start of the command")
 
     def log(self, progress: Progress) -> None:
         """Write a row: means over everything since the row before."""

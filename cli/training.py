@@ -55,7 +55,8 @@ def train(
         config = options.sampler_config(seed)
         if advice := crowding(config, available_cores()):
             display.message(advice)
-        sampler = stack.enter_context(Sampler(config, options.model_factory()))
+        # resumed weights act from the first step on
+        sampler = stack.enter_context(Sampler(config, options.model_factory(state)))
         trainer = _make_trainer(options, sampler, signals)
         if state is not None:
             trainer.load_state_dict(state)
