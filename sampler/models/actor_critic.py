@@ -21,10 +21,8 @@ class ActorCritic(Model):
     ) -> None:
         super().__init__(observation_space, action_space, config)
         self.bounded_actions = config.bounded_actions
-        self.policy = PolicyHead(self.features, action_space, config)
-        separate = self.value_encoder
-        self.value = ValueHead(self.features if separate is None else separate.size)
+        self.policy = PolicyHead(self.body.size, action_space, config)
+        self.value = ValueHead(self.body.size)
 
-    def heads(self, features: Tensor, value_features: Tensor | None) -> Outputs:
-        values = self.value(features if value_features is None else value_features)
-        return {"logits": self.policy(features), "values": values}
+    def heads(self, features: Tensor, value_features: Tensor) -> Outputs:
+        return {"logits": self.policy(features), "values": self.value(value_features)}

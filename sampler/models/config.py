@@ -30,14 +30,15 @@ class ModelConfig:
     core_size: int | None = None
     """Units of the core; None: 512 where there are images, 128 otherwise."""
     separate_value: bool | None = None
-    """Give the value an MLP of its own; None: where there are neither images nor a core."""
+    """Give the value an encoder and a core of its own; None: where there are no images."""
     previous_inputs: bool | None = None
     """Feed the core with the previous action and reward; None: for Q-networks with a core."""
     bounded_actions: Literal["clipped", "squashed"] = "clipped"
     """How a Gaussian policy keeps to the bounds of a Box: clipped on the way into the environment,
     or squashed by tanh."""
     initial_log_std: float = 0.0
-    """Logarithm of the Gaussian's standard deviation at the start (1: half a bounded range)."""
+    """Logarithm of the Gaussian's standard deviation at the start, in units of half the range of a
+    bounded dimension."""
     state_dependent_std: bool = False
     """Predict the standard deviation from the observation, not one for all of them."""
     dueling: bool = True
@@ -65,11 +66,6 @@ class ModelConfig:
                 raise ConfigError(f"{name}={value} must be at least 1")
         if self.hidden is not None and any(width < 1 for width in self.hidden):
             raise ConfigError(f"hidden={self.hidden} must hold widths of at least 1")
-        if self.separate_value and self.core:
-            raise ConfigError(
-                f"separate_value=True does not go with core={self.core!r}: "
-                "policy and value share the core; leave one of them out"
-            )
         if self.previous_inputs and not self.core:
             raise ConfigError("previous_inputs=True needs a core; set core='lstm' or 'gru'")
 
@@ -89,9 +85,7 @@ class ModelConfig:
             activation=_default(self.activation, "relu" if q_network else "tanh"),
             core_size=_default(self.core_size, 512 if images else 128),
             head_size=_default(self.head_size, 512 if images else 128),
-            separate_value=_default(
-                self.separate_value, not (q_network or images or self.core is not None)
-            ),
+            separate_value=_default(self.separate_value, not images) and not q_network,
             previous_inputs=_default(self.previous_inputs, q_network and self.core is not None),
         )
 

@@ -18,11 +18,11 @@ Outputs = dict[str, Tensor]
 
 
 class Model(nn.Module):
-    """Observations -> encoder -> core -> heads, as the model protocol wants it.
+    """Observations -> body -> heads, as the model protocol wants it; subclasses add the heads.
 
     inputs: what `obs` holds: the observation itself for ("obs",), else a dict of these names.
-    state_shape: states are [n, *state_shape] float32; without a core [n, 0].
-    Subclasses add the heads.
+    state_shape: states are [n, *state_shape] float32; without a core [n, 0]. Where the value has a
+    core of its own, its state follows the policy's.
     """
 
     inputs: tuple[str, ...] = ("obs",)
@@ -37,20 +37,16 @@ class Model(nn.Module):
         super().__init__()
         self.observations = Observations(observation_space, config)
         self.config = config = config.resolved(bool(self.observations.images), q_network)
-        self.encoder = Encoder(self.observations, config)
-        self.value_encoder = Encoder(self.observations, config) if config.separate_value else None
         self.previous = PreviousStep(action_space) if config.previous_inputs else None
-        self.features = self.encoder.size
-        self.state_shape: tuple[int, ...] = (0,)
-        self.core: Core | None = None
         if self.previous is not None:
             self.inputs = ("obs", "previous_actions", "previous_rewards")
-            self.features += self.previous.size
-        if config.core is not None:
-            assert config.core_size is not None
-            self.core = Core(config.core, self.features, config.core_size)
-            self.features = self.core.size
-            self.state_shape = self.core.state_shape
+        extra = 0 if self.previous is None else self.previous.size
+        self.body = Body(self.observations, extra, config)
+        self.value_body = Body(self.observations, extra, config) if config.separate_value else None
+        self.state_shape: tuple[int, ...] = (0,)
+        if self.body.core is not None:
+            parts, size = self.body.core.state_shape
+            self.state_shape = (parts if self.value_body is None else 2 * parts, size)
 
     def initial_state(self, n: int) -> Tensor:
         """Zeros [n, *state_shape], on the model's device."""
@@ -58,36 +54,28 @@ class Model(nn.Module):
 
     def step(self, obs: Any, state: Tensor, is_first: Tensor) -> tuple[Outputs, Tensor]:
         """obs leaves [n, ...], state [n, *state_shape], is_first [n] bool -> (outputs, state)."""
-        features, value_features = self._encode(obs, is_first)
+        features, value_features, state = self._features(obs, state, is_first)
         with full_precision(features.device):
-            if self.core is not None:
-                features, state = self.core.step(features, state, is_first)
             return self.heads(features, value_features), state
 
     def unroll(self, obs: Any, state: Tensor, is_first: Tensor) -> tuple[Outputs, Tensor]:
         """obs leaves [B, T, ...], state [B, *state_shape], is_first [B, T] -> (outputs, state)."""
-        shape = is_first.shape
         flat = map_leaves(lambda leaf: flatten_leading(leaf, 2), obs)
-        features, value_features = self._encode(flat, is_first.flatten())
+        features, value_features, state = self._features(flat, state, is_first)
         with full_precision(features.device):
-            if self.core is not None:
-                features, state = self.core.unroll(features.unflatten(0, shape), state, is_first)
-                features = features.flatten(0, 1)
             outputs = self.heads(features, value_features)
+        shape = is_first.shape
         return {name: output.unflatten(0, shape) for name, output in outputs.items()}, state
 
-    def heads(self, features: Tensor, value_features: Tensor | None) -> Outputs:
-        """features [N, self.features] -> outputs [N, ...].
-
-        value_features: of the value's own encoder, if it has one.
-        """
+    def heads(self, features: Tensor, value_features: Tensor) -> Outputs:
+        """features [N, body.size], and those for the value (often the same) -> outputs [N, ...]."""
         raise NotImplementedError
 
     def set_inference_precision(self, dtype: torch.dtype) -> None:
         """Convert the image encoders' weights to `dtype`; everything else stays float32."""
-        for encoder in (self.encoder, self.value_encoder):
-            if encoder is not None:
-                encoder.set_precision(dtype)
+        for body in (self.body, self.value_body):
+            if body is not None:
+                body.encoder.set_precision(dtype)
 
     def update_normaliser(self, obs: Any, mask: Tensor | None = None) -> None:
         """Add observations to the running statistics, if the model has any.
@@ -99,15 +87,60 @@ class Model(nn.Module):
     def _observation(self, obs: Any) -> Any:
         return obs if self.previous is None else obs["obs"]
 
-    def _encode(self, obs: Any, is_first: Tensor) -> tuple[Tensor, Tensor | None]:
-        images, vector = self.observations(self._observation(obs))
-        features, value_features = self.encoder(images, vector), None
-        if self.value_encoder is not None:
-            value_features = self.value_encoder(images, vector)
+    def _features(self, obs: Any, state: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """obs leaves [N, ...] -> (features [N, F], features for the value, new state)."""
+        inputs = list(self.observations(self._observation(obs)))
         if self.previous is not None:
-            previous = self.previous(obs["previous_actions"], obs["previous_rewards"], is_first)
+            previous = obs["previous_actions"], obs["previous_rewards"]
+            inputs.append(self.previous(*previous, is_first.flatten()))
+        if self.value_body is None:
+            features, state = self.body(state, is_first, *inputs)
+            return features, features, state
+        own, value = (state, state) if self.body.core is None else state.chunk(2, dim=1)
+        features, own = self.body(own, is_first, *inputs)
+        value_features, value = self.value_body(value, is_first, *inputs)
+        if self.body.core is not None:
+            state = torch.cat((own, value), dim=1)
+        return features, value_features, state
+
+
+class Body(nn.Module):
+    """An encoder and, where configured, a core: everything that heads are put on."""
+
+    def __init__(self, observations: Observations, extra: int, config: ModelConfig) -> None:
+        """extra: size of what the core gets beside the encoder's features. config: resolved."""
+        super().__init__()
+        self.encoder = Encoder(observations, config)
+        self.size = self.encoder.size + extra
+        self.core: Core | None = None
+        if config.core is not None:
+            assert config.core_size is not None
+            self.core = Core(config.core, self.size, config.core_size)
+            self.size = self.core.size
+
+    def forward(
+        self,
+        state: Tensor,
+        is_first: Tensor,
+        images: list[Tensor],
+        vector: Tensor | None,
+        previous: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """A step (is_first [N]) or an unroll (is_first [B, T], N = B T) -> (features, state).
+
+        images, vector and previous have N as their first dimension; so have the features.
+        """
+        features = self.encoder(images, vector)
+        if previous is not None:
             features = torch.cat((features, previous), dim=-1)
-        return features, value_features
+        if self.core is None:
+            return features, state
+        with full_precision(features.device):
+            if is_first.dim() == 1:
+                return self.core.step(features, state, is_first)
+            features = features.unflatten(0, is_first.shape)
+            features, state = self.core.unroll(features, state, is_first)
+            return features.flatten(0, 1), state
 
 
 class PreviousStep(nn.Module):

@@ -32,9 +32,9 @@ class QNetwork(Model):
         self.q: nn.Module
         if self.config.dueling:
             assert self.config.head_size is not None
-            self.q = DuelingHead(self.features, actions, self.config.head_size)
+            self.q = DuelingHead(self.body.size, actions, self.config.head_size)
         else:
-            self.q = QHead(self.features, actions)
+            self.q = QHead(self.body.size, actions)
 
-    def heads(self, features: Tensor, value_features: Tensor | None) -> Outputs:
+    def heads(self, features: Tensor, value_features: Tensor) -> Outputs:
         return {"q_values": self.q(features)}

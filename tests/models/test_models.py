@@ -116,7 +116,7 @@ def check_unroll_equals_stepping(samples, model, observations, actions, rows=3, 
 def test_default_sizes_for_atari_are_the_published_ones():
     model = make_q_model(FRAMES, spaces.Discrete(4), ModelConfig(core="lstm"))
     assert model.state_shape == (2, 512)
-    assert model.core.rnn.input_size == 512 + 4 + 1
+    assert model.body.core.rnn.input_size == 512 + 4 + 1
     assert model.q.value[0].out_features == 512
     policy = make_model(FRAMES, spaces.Discrete(4))
     shapes = [tuple(p.shape) for name, p in policy.named_parameters() if "weight" in name]
@@ -124,19 +124,20 @@ def test_default_sizes_for_atari_are_the_published_ones():
     assert shapes == [*nature, (4, 512), (1, 512)]
 
 
-def test_vectors_have_separate_networks_for_policy_and_value(samples):
-    model = make_model(VECTOR, spaces.Discrete(2))
+@pytest.mark.parametrize("core", [None, "lstm"])
+def test_vectors_have_separate_networks_for_policy_and_value(samples, core):
+    model = make_model(VECTOR, spaces.Discrete(2), ModelConfig(core=core))
     outputs, _ = model.step(samples(VECTOR, 3), model.initial_state(3), torch.ones(3).bool())
     outputs["values"].sum().backward()
     touched = {name.split(".")[0] for name, p in model.named_parameters() if p.grad is not None}
-    assert touched == {"value", "value_encoder"}
+    assert touched == {"value", "value_body"}
     shared = make_model(VECTOR, spaces.Discrete(2), ModelConfig(separate_value=False))
-    assert shared.value_encoder is None
+    assert shared.value_body is None
 
 
 def test_dueling_advantages_have_mean_zero(build):
     model = build(make_q_model, VECTOR, spaces.Discrete(3), head_size=8)
-    features = torch.randn(5, model.features)
+    features = torch.randn(5, model.body.size)
     torch.testing.assert_close(model.q(features).mean(-1), model.q.value(features).squeeze(-1))
 
 
@@ -212,8 +213,8 @@ def test_layers_are_orthogonal_with_the_usual_gains():
         return values[0].item()
 
     layers = {name: p for name, p in model.named_parameters() if p.dim() == 2}
-    assert gain(layers["encoder.vector.2.weight"]) == pytest.approx(2**0.5, rel=1e-4)
-    assert gain(layers["core.rnn.weight_hh_l0"]) == pytest.approx(1, rel=1e-4)
+    assert gain(layers["body.encoder.vector.2.weight"]) == pytest.approx(2**0.5, rel=1e-4)
+    assert gain(layers["body.core.rnn.weight_hh_l0"]) == pytest.approx(1, rel=1e-4)
     assert gain(layers["policy.parts.0.weight"]) == pytest.approx(0.01, rel=1e-4)
     assert gain(layers["value.linear.weight"]) == pytest.approx(1, rel=1e-4)
     for name, parameter in model.named_parameters():
@@ -243,7 +244,6 @@ def test_bounded_actions_is_known_to_distribution_for(build):
         ({"core": "rnn"}, "core='rnn'"),
         ({"core_size": 0}, "core_size=0 must be at least 1"),
         ({"hidden": (64, 0)}, "hidden="),
-        ({"separate_value": True, "core": "lstm"}, "separate_value=True"),
         ({"previous_inputs": True}, "previous_inputs=True needs a core"),
     ],
 )

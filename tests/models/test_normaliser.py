@@ -8,7 +8,6 @@ from gymnasium import spaces
 
 from sampler.models import load_weights, make_model
 
-FRAMES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 VECTOR = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 
 

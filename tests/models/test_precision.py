@@ -24,7 +24,7 @@ def test_low_precision_is_for_image_encoders_alone(build, samples, encoder):
     model.set_inference_precision(torch.bfloat16)
     low = {name for name, p in model.named_parameters() if p.dtype == torch.bfloat16}
     assert low
-    assert all(name.startswith("encoder.images") for name in low)
+    assert all(name.startswith("body.encoder.images") for name in low)
     frames, is_first = samples(FRAMES, 4), torch.zeros(4).bool()
     outputs, state = model.step(frames, model.initial_state(4), is_first)
     expected, _ = exact.step(frames, model.initial_state(4), is_first)
