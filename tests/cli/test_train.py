@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli import evaluate, train
+from cli.training import crowding, resumed_seed
+from sampler.config import SamplerConfig
+from sampler.learner.checkpoint import CheckpointStore
+
+ROOT = Path(__file__).parents[2]
+
+
+def words(text):
+    return text.split()
+
+
+SMALL = words("--env CartPole-v1 --workers 1 --envs-per-worker 4 --rollout 8 --batch 4")
+
+
+def run_in(folder, *arguments):
+    """The command in this process, all of the sampler included."""
+    return train.run([*arguments, "--run-dir", str(folder)])
+
+
+def rows_of(run):
+    with (run / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def only_run(folder):
+    (run,) = (path for path in folder.iterdir() if not path.is_symlink())
+    return run
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A run of 2,000 steps."""
+    assert run_in(tmp_path, *SMALL, "--serial", "--total-steps", "2000") == 0
+    return only_run(tmp_path)
+
+
+def test_a_run_leaves_a_complete_folder_and_a_summary(tmp_path, capfd):
+    arguments = (*SMALL, "--serial", "--total-steps", "2000", "--seed", "3")
+    assert run_in(tmp_path, *arguments) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert "\x1b" not in out
+    for word in ("appo with settings for", "first batch", "FPS", "SPS", "lag", "bottleneck"):
+        assert word in out
+    assert re.search(r"mean raw score \d", out)
+    run = only_run(tmp_path)
+    assert run.name.startswith("CartPole-v1__appo__3__")
+    assert (tmp_path / "latest").resolve() == run
+    names = {path.name.split(".")[0] for path in run.iterdir()}
+    assert names == {"checkpoints", "command", "config", "events", "log", "metrics"}
+    config = json.loads((run / "config.json").read_text())
+    assert config["training"]["seed"] == 3
+    (file,) = (run / "checkpoints").iterdir()
+    state, _ = CheckpointStore(run / "checkpoints").load_latest()
+    assert 2000 <= state["steps"] < 2000 + 32
+    assert file.name == f"checkpoint_{state['steps']:012d}.pt"
+    last = rows_of(run)[-1]
+    assert int(last["step"]) == state["steps"]
+    for tag in ("charts/SPS", "charts/episodic_return", "losses/policy_loss", "perf/fps"):
+        assert math.isfinite(float(last[tag]))
+
+
+def test_resume_continues_the_step_count_exactly(trained, tmp_path, capfd):
+    before, _ = CheckpointStore(trained / "checkpoints").load_latest()
+    assert run_in(tmp_path, "--resume", str(trained), "--total-steps", "3000") == 0
+    after, _ = CheckpointStore(trained / "checkpoints").load_latest()
+    assert only_run(tmp_path) == trained
+    batches = after["batches"] - before["batches"]
+    assert 3000 <= after["steps"] < 3000 + 32
+    assert 31 * batches < after["steps"] - before["steps"] <= 32 * batches
+    steps = [int(row["step"]) for row in rows_of(trained)]
+    assert steps == sorted(steps)
+    assert before["steps"] in steps
+    assert steps[-1] == after["steps"]
+    assert len((trained / "command.txt").read_text().splitlines()) == 2
+    assert json.loads((trained / "config.json").read_text())["training"]["total_steps"] == 3000
+
+
+def test_resume_of_a_finished_run_ends_at_once(trained, tmp_path):
+    before = [path.name for path in (trained / "checkpoints").iterdir()]
+    assert run_in(tmp_path, "--resume", "latest") == 0
+    assert [path.name for path in (trained / "checkpoints").iterdir()] == before
+
+
+def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(trained, tmp_path, capfd):
+    (file,) = (trained / "checkpoints").iterdir()
+    file.write_bytes(file.read_bytes()[:1000])
+    capfd.readouterr()
+    assert run_in(tmp_path, "--resume", "latest") == 1
+    err = capfd.readouterr().err
+    assert "damaged" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--env", "CartPole-v11"], 2, "CartPole-v1"),
+        (["--env", "CartPole-v1", "--wrong"], 2, "unknown flag --wrong"),
+        (["--env", "CartPole-v1", "--algo", "ppo", "--no-sync"], 2, "sync=True"),
+        (["--resume", "nothing"], 2, "no run 'nothing'"),
+        (["--env", "CartPole-v1", "--env-kwargs", "wrong=1"], 1, "wrong"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_no_folder(tmp_path, capfd, arguments, code, message):
+    assert run_in(tmp_path / "runs", *arguments) == code
+    err = capfd.readouterr().err
+    assert err.startswith("fastrl-train: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_folder_that_cannot_be_made_is_one_line(tmp_path, capfd):
+    (tmp_path / "file").write_text("")
+    assert run_in(tmp_path / "file", *SMALL, "--serial") == 2
+    assert "run_dir=" in capfd.readouterr().err
+
+
+def test_crowding_names_flags_that_give_as_many_environments():
+    config = SamplerConfig("CartPole-v1", workers=32, envs_per_worker=8, batch=32)
+    line = crowding(config, cores=2)
+    assert line is not None
+    assert "32 rollout workers share 2 cores" in line
+    assert "--workers 2 --envs-per-worker 128" in line
+    assert crowding(config, cores=32) is None
+
+
+def test_resumed_runs_use_other_streams():
+    assert resumed_seed(7, 0) == 7
+    assert len({7, resumed_seed(7, 100), resumed_seed(7, 200), resumed_seed(8, 100)}) == 4
+
+
+def test_evaluation_of_a_run(trained, tmp_path, capfd):
+    capfd.readouterr()
+    assert evaluate.run(["--run-dir", str(tmp_path), "--episodes", "4", "--lanes", "2"]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    scores = [float(score) for score in re.search(r"scores +(.*)", out)[1].split()]
+    assert len(scores) == 4
+    assert f"mean {sum(scores) / 4:.2f}" in out
+    assert "4 whole games, raw scores, greedy" in out
+    assert evaluate.run([str(trained), "--sampled", "--episodes", "2"]) == 0
+    assert "sampled" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--checkpoint", "best"], 2, "no best checkpoint"),
+        (["--checkpoint", "/nowhere.pt"], 1, "/nowhere.pt does not exist"),
+        (["--episodes", "0"], 2, "episodes=0"),
+        (["--laness", "1"], 2, "did you mean --lanes?"),
+    ],
+)
+def test_mistakes_in_evaluation_are_one_line(trained, capfd, arguments, code, message):
+    capfd.readouterr()
+    assert evaluate.run([str(trained), *arguments]) == code
+    err = capfd.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def command(folder, *arguments, module="cli.train"):
+    """The command as users run it: a process of its own, with all of its workers."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_the_whole_command_with_evaluation(tmp_path):
+    often = words("--total-steps 6000 --eval-every 3000 --eval-episodes 4 --log-every 1")
+    process = command(tmp_path, *SMALL, *often)
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, err
+    assert err == ""
+    assert "evaluated step" in out
+    run = only_run(tmp_path / "runs")
+    assert (run / "checkpoints" / "best.pt").exists()
+    assert not list((run / "checkpoints").glob("evaluated*"))
+    evaluated = [row for row in rows_of(run) if row["eval/episodic_return"]]
+    assert int(evaluated[-1]["step"]) == int(rows_of(run)[-1]["step"])
+    process = command(tmp_path, "--checkpoint", "best", module="cli.evaluate")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "10 whole games" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_with_a_checkpoint_and_no_process_left(tmp_path, number, code):
+    process = command(tmp_path, *SMALL, "--total-steps", "10000000")
+    for line in process.stdout:
+        if line.startswith("first batch"):
+            break
+    time.sleep(1.0)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    sent = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert time.monotonic() - sent < 5.0
+    assert process.returncode == code
+    assert err.count("\n") == 1
+    assert f"--resume {only_run(tmp_path / 'runs')}" in err
+    _, alive = psutil.wait_procs(children, timeout=1.0)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
+    state, _ = CheckpointStore(only_run(tmp_path / "runs") / "checkpoints").load_latest()
+    assert state["steps"] > 0
+
+
+@pytest.mark.slow
+def test_a_signal_while_workers_start_ends_in_one_line(tmp_path):
+    process = command(tmp_path, *SMALL)
+    assert process.stdout.readline().startswith("appo with settings")  # the preset is chosen
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_help_is_quick_and_complete(tmp_path):
+    out, _ = command(tmp_path, "--help").communicate(timeout=60)
+    for group in ("environment", "sampler", "learner", "model", "logging", "evaluation"):
+        assert f"{group} options" in out
