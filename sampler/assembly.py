@@ -11,6 +11,7 @@ import gymnasium as gym
 from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
+from sampler.resources import check_limits
 from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
 from sampler.shm.shared import Shared, Topology
 from sampler.shm.signals import Bell
@@ -79,6 +80,7 @@ class Assembly:
 
 def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
     """Look at the environment, make the model, and allocate the shared memory."""
+    check_limits(config.workers + config.policy_workers)
     facts = inspect_environment(config)
     observation_space = stack_frames(facts.observation_space, facts.frame_stack)
     parts = None

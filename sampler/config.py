@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
+from numbers import Integral, Real
 from typing import Any, Literal
 
 from sampler.errors import ConfigError
@@ -80,19 +81,29 @@ class SamplerConfig:
         _at_least("overlap", self.overlap, 0)
         _at_least("max_restarts", self.max_restarts, 0)
         _at_least("seed", self.seed, 0)
+        if self.buffers is not None:
+            _at_least("buffers", self.buffers, 2, ": one is learned while one is filled")
         for name in ("straggler_timeout", "start_timeout", "step_timeout"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name}={value} must be greater than 0 seconds")
+            if value is not None or name == "start_timeout":
+                _positive_seconds(name, value)
+        for name in ("identical_lanes", "serial", "sync", "debug"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False")
+        if not isinstance(self.env_kwargs, dict) or not all(
+            isinstance(key, str) for key in self.env_kwargs
+        ):
+            raise ConfigError(f"env_kwargs={self.env_kwargs!r} must be a dict with names as keys")
+        if not isinstance(self.device, str):
+            raise ConfigError(f"device={self.device!r} must be a string: auto, cpu, cuda or cuda:N")
         for name, allowed in (
             ("inference", ("model", "random")),
             ("precision", ("auto", "float32", "bfloat16")),
             ("start_method", ("forkserver", "spawn")),
         ):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    f"{name}={getattr(self, name)!r} is not one of {', '.join(allowed)}"
-                )
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in allowed:
+                raise ConfigError(f"{name}={value!r} is not one of {', '.join(allowed)}")
         if self.overlap >= self.rollout:
             raise ConfigError(
                 f"overlap={self.overlap} must be smaller than rollout={self.rollout}: "
@@ -116,10 +127,6 @@ class SamplerConfig:
                 f"policy_workers={self.policy_workers} exceeds workers={self.workers}: "
                 "some would have nothing to do"
             )
-        if self.buffers is not None and self.buffers < 2:
-            raise ConfigError(
-                f"buffers={self.buffers} must be at least 2: one is learned while one is filled"
-            )
 
     @property
     def lanes(self) -> int:
@@ -142,6 +149,11 @@ class SamplerConfig:
         return self.buffers if self.buffers is not None else ceil(self.lanes / self.batch) + 2
 
 
-def _at_least(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{name}={value!r} must be a whole number of at least {least}")
+def _at_least(name: str, value: Any, least: int, reason: str = "") -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{name}={value!r} must be a whole number of at least {least}{reason}")
+
+
+def _positive_seconds(name: str, value: Any) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < inf:
+        raise ConfigError(f"{name}={value!r} must be a number of seconds greater than 0")

@@ -1,12 +1,18 @@
-"""What this machine gives the process: cores, threads, and native bfloat16."""
+"""What this machine gives the process: cores, threads, files, processes and native bfloat16."""
 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from math import ceil
+
+from sampler.errors import ConfigError
+
+FILES_PER_WORKER = 3  # its bell, and both ends of the pipes that tell of its and our death
+SPARE_FILES = 24  # shared memory, multiprocessing's servers, and what starting takes for a moment
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -27,6 +33,41 @@ def available_cores() -> int:
     except (OSError, ValueError):
         pass  # no quota
     return max(1, cores)
+
+
+def check_limits(processes: int) -> None:
+    """Raise ConfigError, with need and limit, where that many workers cannot be started."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/proc/self/fd")) + FILES_PER_WORKER * processes + SPARE_FILES
+    if limit != resource.RLIM_INFINITY and needed > limit:
+        raise ConfigError(
+            f"{processes} worker processes need {needed} open files but the limit is {limit}; "
+            f"raise it (ulimit -n {needed}), or lower workers"
+        )
+    available = available_processes()
+    if available is not None and processes > available:
+        raise ConfigError(
+            f"{processes} worker processes are asked for but only {available} more may run; "
+            "raise the limit (ulimit -u, or pids.max of the control group), or lower workers"
+        )
+
+
+def available_processes() -> int | None:
+    """Processes and threads that may still be started; None: no limit is known."""
+    available = []
+    try:
+        with open("/sys/fs/cgroup/pids.max") as limit, open("/sys/fs/cgroup/pids.current") as used:
+            available.append(int(limit.read()) - int(used.read()))
+    except (OSError, ValueError):
+        pass  # no limit
+    limit_of_user, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if limit_of_user != resource.RLIM_INFINITY and os.geteuid() != 0:  # root has none
+        import psutil
+
+        own = [p.info for p in psutil.process_iter(["uids", "num_threads"]) if p.info["uids"]]
+        used_by_user = sum(i["num_threads"] or 0 for i in own if i["uids"].real == os.getuid())
+        available.append(limit_of_user - used_by_user)
+    return max(0, min(available)) if available else None
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from multiprocessing.reduction import DupFd
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,18 +93,24 @@ def available_memory() -> int:
     import psutil
 
     available = psutil.virtual_memory().available
-    for limit_file, used_file in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    for folder, limit_file, used_file, cache in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
         (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+            "/sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
         ),
     ):
         try:
-            with open(limit_file) as limit, open(used_file) as used:
-                available = min(available, int(limit.read()) - int(used.read()))
+            limit = int(Path(folder, limit_file).read_text())
+            used = int(Path(folder, used_file).read_text())
+            counts = Path(folder, "memory.stat").read_text().split()
         except (OSError, ValueError):
             continue  # no such cgroup version, or "max": no limit
+        # Cached files that nobody uses make room for memory that somebody does.
+        reclaimable = int(counts[counts.index(cache) + 1]) if cache in counts else 0
+        available = min(available, limit - used + reclaimable)
     return available
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ def wait_until(condition: Callable[[], Any], what: str, patience: float = PATIEN
 
 def open_files(pid: int | str = "self") -> list[str]:
     """What a process's descriptors refer to, sorted; without numbers that differ every time."""
+    gc.collect()  # what earlier tests left in cycles
     names = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
