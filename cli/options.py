@@ -25,7 +25,7 @@ from sampler.errors import ConfigError
 from sampler.evaluation import Evaluation, evaluate
 from sampler.learner.base import LearnerConfig
 from sampler.learner.presets import ALGORITHMS, Preset, choose_preset
-from sampler.models import ModelConfig, load_weights, make_model
+from sampler.models import ModelConfig, load_weights
 from sampler.rollout_worker.process import inspect_environment
 
 PROG = "fastrl-train"
@@ -58,7 +58,7 @@ class TrainingOptions:
     """What trains it, and for how long."""
 
     algo: str = "appo"
-    """Learning algorithm: appo, ppo, impala or a2c."""
+    """Learning algorithm: appo, ppo, impala, a2c, r2d2, apex or dqn."""
     total_steps: int = TOTAL_STEPS
     """Agent steps at which the run ends, resumed parts included."""
     total_seconds: float | None = None
@@ -84,13 +84,14 @@ class SamplerOptions:
     groups: int = 2
     """Groups of lanes per worker; one is stepped while another waits for its actions."""
     rollout: int = 32
-    """Steps in a stored sequence (row)."""
+    """Steps in a stored sequence (row); r2d2 takes burn_in + sequence instead."""
     batch: int = 32
     """Rows in a batch."""
     buffers: int | None = None
     """Batch buffers; None: one row for every lane, and two batches."""
     overlap: int = 0
-    """Steps that a row repeats from the end of the same lane's previous row."""
+    """Steps that a row repeats from the end of the same lane's previous row; r2d2, apex and dqn
+    take what they need instead."""
     policy_workers: int = 1
     """Policy workers, processes."""
     device: str = "auto"
@@ -171,11 +172,13 @@ class Options:
 
     def sampler_config(self, seed: int) -> SamplerConfig:
         """The sampler's configuration, with `seed` as the root of its streams."""
+        settings = dataclasses.asdict(self.sampler)
+        settings |= self.learner.rows(settings["rollout"], settings["overlap"])
         return SamplerConfig(
             env=self.environment.env,
             env_kwargs=self.environment.kwargs(),
             seed=seed,
-            **dataclasses.asdict(self.sampler),
+            **settings,
         )
 
     def model_factory(
@@ -186,6 +189,7 @@ class Options:
         The factory raises ConfigError where they do not fit.
         """
         config = self.model
+        make_model = ALGORITHMS[self.training.algo].make_model
 
         def make(observation_space: gym.Space, action_space: gym.Space) -> nn.Module:
             model = make_model(observation_space, action_space, config)

@@ -158,14 +158,8 @@ def crowding(config: SamplerConfig, cores: int) -> str | None:
 
 
 def _make_trainer(options: Options, sampler: Sampler, signals: StopSignals) -> Trainer:
-    assert sampler.model is not None
-    learner = ALGORITHMS[options.training.algo].learner(
-        sampler.model,
-        sampler.observation_space,
-        sampler.action_space,
-        options.learner,  # type: ignore[arg-type]
-        device=options.sampler.device,
-        precision=options.sampler.precision,
+    learner = ALGORITHMS[options.training.algo].learner.for_sampler(
+        sampler, options.learner, options.sampler.device, options.sampler.precision
     )
     return Trainer(
         sampler,

@@ -27,6 +27,7 @@ from sampler.spaces import leaves, unflatten
 
 if TYPE_CHECKING:
     from sampler.config import SamplerConfig
+    from sampler.sampler import Sampler
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class ApeXConfig(QLearnerConfig):
         """
         return self.n_step - 1 + self.prioritised
 
+    def rows(self, rollout: int, overlap: int) -> dict[str, int]:
+        return {"rollout": rollout, "overlap": self.overlap}
+
 
 class ApeX(QLearner):
     """Learns n-step transitions drawn from the replay of rows; for models without memory.
@@ -105,6 +109,18 @@ class ApeX(QLearner):
         # What a model without memory is given beside the observations.
         self._state = self.model.initial_state(config.batch_size).to(self.device)
         self._is_first = torch.zeros(config.batch_size, dtype=torch.bool, device=self.device)
+
+    @classmethod
+    def for_sampler(
+        cls, sampler: Sampler, config: Any, device: str = "auto", precision: str = "auto"
+    ) -> ApeX:
+        assert sampler.model is not None
+        hindsight = None
+        if config.hindsight != "none":
+            env, kwargs = sampler.config.env, sampler.config.env_kwargs
+            hindsight = hindsight_of(env, kwargs, config.hindsight, config.hindsight_goals)
+        spaces = sampler.observation_space, sampler.action_space
+        return cls(sampler.model, *spaces, config, device, precision, hindsight)
 
     def check_sampler(self, config: SamplerConfig) -> None:
         super().check_sampler(config)

@@ -20,6 +20,7 @@ from sampler.learner.schedules import LinearSchedule
 if TYPE_CHECKING:
     from sampler.batch import SequenceBatch
     from sampler.config import SamplerConfig
+    from sampler.sampler import Sampler
 
 Publish = Callable[[], "int | None"]
 """Hands the model's weights to the policy workers; may return their version."""
@@ -57,6 +58,10 @@ class LearnerConfig:
             raise ConfigError(
                 f"optimiser={self.optimiser!r} is not one of adam, rmsprop, rmsprop_tf"
             )
+
+    def rows(self, rollout: int, overlap: int) -> dict[str, int]:
+        """`rollout` and `overlap` of the sampler: as given, or as the algorithm needs them."""
+        return {"rollout": rollout, "overlap": overlap}
 
 
 def check_range(
@@ -119,6 +124,15 @@ class Learner:
         self.updates = 0
         """Optimiser steps made."""
         self.set_progress(0, None)
+
+    @classmethod
+    def for_sampler(
+        cls, sampler: Sampler, config: Any, device: str = "auto", precision: str = "auto"
+    ) -> Learner:
+        """A learner of the sampler's own model."""
+        assert sampler.model is not None
+        spaces = sampler.observation_space, sampler.action_space
+        return cls(sampler.model, *spaces, config, device, precision)
 
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         """Learn from one batch, calling `publish` whenever new weights are to be handed out.

@@ -6,19 +6,21 @@ are places to start from for tasks with a few numbers as observations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
+from torch import nn
 
 from sampler.errors import ConfigError
 from sampler.learner.a2c import A2C, A2CConfig
-from sampler.learner.actor_critic import ActorCritic, ActorCriticConfig
 from sampler.learner.appo import APPO, APPOConfig
+from sampler.learner.base import Learner, LearnerConfig
 from sampler.learner.impala import IMPALA, IMPALAConfig
+from sampler.learner.off_policy_presets import OFF_POLICY, off_policy_choice
 from sampler.learner.ppo import PPO, PPOConfig
-from sampler.models import ModelConfig
+from sampler.models import ModelConfig, make_model, make_q_model
 from sampler.models.images import is_image
 from sampler.spaces import leaves
 
@@ -26,10 +28,11 @@ Family = Literal["images", "continuous control", "classic control"]
 
 
 class Algorithm(NamedTuple):
-    """A learner and its settings."""
+    """A learner, its settings, and what makes its model from two spaces and a ModelConfig."""
 
-    learner: type[ActorCritic]
-    config: type[ActorCriticConfig]
+    learner: type[Learner]
+    config: type[LearnerConfig]
+    make_model: Callable[..., nn.Module] = make_model
 
 
 ALGORITHMS = {
@@ -37,6 +40,7 @@ ALGORITHMS = {
     "ppo": Algorithm(PPO, PPOConfig),
     "impala": Algorithm(IMPALA, IMPALAConfig),
     "a2c": Algorithm(A2C, A2CConfig),
+    **{name: Algorithm(*parts, make_q_model) for name, parts in OFF_POLICY.items()},
 }
 """By name, as in --algo."""
 
@@ -49,7 +53,7 @@ class Preset:
     family: Family
     sampler: Mapping[str, Any]
     """Fields of SamplerConfig."""
-    learner: ActorCriticConfig
+    learner: LearnerConfig
     model: ModelConfig
 
     def describe(self) -> str:
@@ -83,14 +87,17 @@ def choose_preset(
     if algorithm not in ALGORITHMS:
         raise ConfigError(f"algo={algorithm!r} is not one of {', '.join(ALGORITHMS)}")
     family = family_of(observation_space, action_space)
-    choice = CHOICES[family, algorithm]
+    if algorithm in OFF_POLICY:
+        choice = Choice(*off_policy_choice(algorithm, family, observation_space))
+    else:
+        choice = CHOICES[family, algorithm]
     given = {"workers": workers, "envs_per_worker": envs_per_worker, "groups": groups}
     sampler = {
         "groups": 2,
         **choice.sampler,
         **{name: value for name, value in given.items() if value is not None},
     }
-    learner, config = ALGORITHMS[algorithm]
+    learner, config, _ = ALGORITHMS[algorithm]
     if learner.sync:
         sampler["sync"] = True
     sampler["batch"] = rows_of_batch(sampler, learner.sync)
@@ -198,5 +205,5 @@ CHOICES: dict[tuple[str, str], Choice] = {
         {},
     ),
 }
-for _algorithm in ALGORITHMS:
+for _algorithm in ALGORITHMS.keys() - OFF_POLICY.keys():
     CHOICES["continuous control", _algorithm] = CHOICES["classic control", _algorithm]

@@ -84,6 +84,9 @@ class R2D2Config(QLearnerConfig):
         """`SamplerConfig.overlap` that these sequences need."""
         return self.rollout - self.shift
 
+    def rows(self, rollout: int, overlap: int) -> dict[str, int]:
+        return {"rollout": self.rollout, "overlap": self.overlap}
+
 
 class R2D2(QLearner):
     """Learns the steps after the burn-in of replayed rows; works without a recurrent core, too."""

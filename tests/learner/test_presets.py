@@ -8,8 +8,9 @@ import pytest
 
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
+from sampler.learner.off_policy_presets import OFF_POLICY
 from sampler.learner.presets import ALGORITHMS, choose_preset, family_of
-from sampler.models import make_model
+from sampler.models import ModelConfig
 
 FRAMES = gym.spaces.Box(0, 255, (84, 84), np.uint8)
 STACK = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -34,12 +35,16 @@ def test_families():
 )
 def test_a_preset_makes_a_sampler_and_a_learner(algorithm, task, given):
     spaces = TASKS[task]
+    if task == "continuous" and algorithm in OFF_POLICY:
+        with pytest.raises(ConfigError, match="Discrete"):
+            ALGORITHMS[algorithm].make_model(*spaces, ModelConfig())
+        return
     preset = choose_preset(algorithm, *spaces, **given)
     config = SamplerConfig(env="any", **preset.sampler)
     for name, value in given.items():
         assert getattr(config, name) == value
-    model = make_model(*spaces, preset.model)
     kind = ALGORITHMS[algorithm]
+    model = kind.make_model(*spaces, preset.model)
     assert type(preset.learner) is kind.config
     learner = kind.learner(model, *spaces, preset.learner, device="cpu")
     learner.check_sampler(config)
@@ -61,7 +66,7 @@ def test_the_published_atari_settings():
     assert (impala.sampler["batch"], impala.sampler["rollout"]) == (32, 20)
     assert (impala.learner.optimiser, impala.learner.epsilon) == ("rmsprop_tf", 0.01)
     assert (impala.learner.max_grad_norm, impala.learner.reward_clip) == (40.0, 1.0)
-    for algorithm in ALGORITHMS:
+    for algorithm in ALGORITHMS.keys() - {"r2d2"}:
         assert choose_preset(algorithm, STACK, CHOICE).learner.reward_clip == 1.0
 
 
@@ -74,5 +79,23 @@ def test_the_choice_in_words():
 
 
 def test_an_unknown_algorithm_is_refused():
-    with pytest.raises(ConfigError, match="algo='sarsa' is not one of appo, ppo, impala, a2c"):
+    with pytest.raises(ConfigError, match="algo='sarsa' is not one of appo, ppo, impala"):
         choose_preset("sarsa", VECTOR, CHOICE)
+
+
+def test_the_published_settings_of_r2d2():
+    preset = choose_preset("r2d2", STACK, CHOICE)
+    learner = preset.learner
+    assert (preset.sampler["rollout"], preset.sampler["overlap"]) == (120, 80)
+    assert (learner.burn_in, learner.sequence, learner.batch_size) == (40, 80, 64)
+    assert (learner.learning_rate, learner.epsilon, learner.gamma) == (1e-4, 1e-3, 0.997)
+    assert (learner.alpha, learner.beta, learner.eta) == (0.9, 0.6, 0.9)
+    assert (learner.n_step, learner.target_every, learner.reward_clip) == (5, 2500, 0.0)
+    assert preset.model.core == "lstm"
+
+
+def test_goals_are_replaced_in_hindsight():
+    part = gym.spaces.MultiBinary(4)
+    goals = gym.spaces.Dict(observation=part, achieved_goal=part, desired_goal=part)
+    assert choose_preset("dqn", goals, CHOICE).learner.hindsight == "future"
+    assert choose_preset("dqn", VECTOR, CHOICE).learner.hindsight == "none"
