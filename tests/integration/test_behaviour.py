@@ -40,14 +40,6 @@ KINDS = {
 FRAMES = {"env": "fastrl/Counter-v0", "env_kwargs": {"frames": True, "max_length": 9}}
 
 
-def randomise(model, seed):
-    """New weights, so large that every version acts differently."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-
-
 class Recomputation:
     """All versions of a sampler's weights, and batches computed again with them."""
 
@@ -62,7 +54,12 @@ class Recomputation:
         self.versions[version] = {k: v.clone() for k, v in self.model.state_dict().items()}
 
     def publish(self, seed):
-        randomise(self.model, seed)
+        """New weights, so far from the first ones that every version acts differently."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, tensor in self.model.state_dict().items():
+                noise = torch.randn(tensor.shape, generator=generator)
+                tensor.copy_(self.versions[0][name] + 0.3 * noise)
         self.keep(self.sampler.publish(self.model))
 
     @torch.no_grad()
