@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from math import ceil
 from typing import Any
 
+import torch
+
 from cli.background_evaluation import BackgroundEvaluation
 from cli.display import DisplayHandler, PlainDisplay
 from cli.exits import StopSignals
@@ -21,7 +23,7 @@ from sampler.errors import EnvError, WorkerError
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.presets import ALGORITHMS
 from sampler.learner.trainer import Progress, Trainer
-from sampler.resources import available_cores
+from sampler.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
 
 RESUMED = 1_000  # key of the stream that the seeds of resumed runs come from
@@ -57,6 +59,7 @@ def train(
             display.message(advice)
         # resumed weights act from the first step on
         sampler = stack.enter_context(Sampler(config, options.model_factory(state)))
+        torch.set_num_threads(spare_threads(config.workers, config.policy_workers))
         trainer = _make_trainer(options, sampler, signals)
         if state is not None:
             trainer.load_state_dict(state)

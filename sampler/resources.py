@@ -70,6 +70,15 @@ def available_processes() -> int | None:
     return max(0, min(available)) if available else None
 
 
+def spare_threads(workers: int, policy_workers: int) -> int:
+    """Threads for the learner, and for each policy worker, where all of them compute on the CPU.
+
+    They share the cores that one-threaded rollout workers leave over. More threads than cores
+    would wait for one another at every operation, which is far slower than one thread.
+    """
+    return max(1, (available_cores() - workers) // (policy_workers + 1))
+
+
 @cache
 def cpu_has_bfloat16() -> bool:
     """Whether the processor multiplies bfloat16 natively (AVX512-BF16, AMX or Arm's BF16)."""

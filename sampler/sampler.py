@@ -52,7 +52,6 @@ class Sampler:
         self.action_space = assembly.action_space
         self.model: nn.Module | None = None
         self._batch: SequenceBatch | None = None
-        self._episodes: list[Episode] = []
         try:
             if assembly.parts is not None:
                 self._prepare_publishing(assembly.parts.model)

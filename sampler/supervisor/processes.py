@@ -10,7 +10,7 @@ import cloudpickle
 
 from sampler.assembly import Assembly
 from sampler.policy_worker import process as policy_process
-from sampler.resources import available_cores
+from sampler.resources import spare_threads
 from sampler.rollout_worker import process as rollout_process
 from sampler.shm.counters import Stage
 from sampler.shm.signals import ANSWERED, ASKED
@@ -37,8 +37,7 @@ class ProcessWorkers:
         self._for_policy = cloudpickle.dumps(
             (config, assembly.observation_space, assembly.action_space, factory)
         )
-        spare_cores = available_cores() - config.workers
-        self._inference_threads = max(1, spare_cores // config.policy_workers)
+        self._inference_threads = spare_threads(config.workers, config.policy_workers)
         workers = [self._policy_worker(index) for index in range(config.policy_workers)]
         workers += [self._rollout_worker(index) for index in range(config.workers)]
         self.supervisor = Supervisor(config, self.shared, workers, assembly.bell.ring)
