@@ -135,7 +135,7 @@ def answer(settings: Settings, memory: Memory) -> None:
     while True:
         bell.poll()
         os.eventfd_read(memory.policy_bell)
-        ready = []
+        ready: list[tuple[int, int, int, slice, int]] = []
         for worker, group in np.argwhere(memory.requests[:, :, READY] == 1).tolist():
             buffer, t = memory.requests[worker, group, BUFFER:].tolist()
             first = worker * settings.lanes + group * size

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,7 @@ class Program:
 
     def __enter__(self) -> Program:
         """Start it, wait until it makes steps, and stop it until its first turn."""
+        _unwind_on_sigterm()
         self._log = TemporaryFile()
         reading, writing = os.pipe()
         self._process = subprocess.Popen(
@@ -131,6 +133,12 @@ class Program:
         with self._arrived:
             self._ended = True
             self._arrived.notify_all()
+
+
+def _unwind_on_sigterm() -> None:
+    """Let SIGTERM end this process by an exception, so that programs are ended with it."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def report_rate(reports: Sequence[tuple[float, int]]) -> float:

@@ -93,7 +93,7 @@ def measure(settings: Settings) -> dict[str, Any]:
             looks.append(look(kinds))
         bytes_per_step = live.sampler.bytes_per_step
         space = live.sampler.observation_space
-    stacked = int(np.prod(space.shape)) * space.dtype.itemsize if space.shape else None
+    stacked = int(np.prod(space.shape)) * np.dtype(space.dtype).itemsize if space.shape else None
     return {
         "bytes_per_step": bytes_per_step,
         "bytes_of_stacked_observation": stacked,

@@ -132,7 +132,8 @@ def measure(settings: Settings) -> dict[str, Any]:
     facts = machine()
     with ExitStack() as stack:
         ceiling = stack.enter_context(ceiling_program(settings.workers, settings.envs_per_worker))
-        live = stack.enter_context(CostedSampler(settings.make_sampler()))
+        live = CostedSampler(settings.make_sampler())
+        stack.enter_context(live)
         measured = interleave(
             {"ceiling": ceiling.measure, "sampler": live.measure}, settings.rounds, settings.seconds
         )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tyro
 
@@ -45,8 +45,6 @@ class Settings(TrainSettings):
 
     seconds: float = 5.0
     """Seconds to record for each number of groups."""
-    inference: Literal["random", "model"] = "model"
-    """Random actions need `--no-learn`."""
     learn: bool = True
     """Train; otherwise the sampler works alone."""
     groups_compared: tuple[int, ...] = (1, 2)

@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -49,6 +50,10 @@ class IdleEnv(gym.Env):
         if self.sleep_s:
             time.sleep(self.sleep_s)
         return self.frames, 0.0, self.t % 1000 == 0, False, {}
+
+
+def make_idle_env(sleep_us: float, name, cfg, env_config, render_mode=None) -> IdleEnv:
+    return IdleEnv(sleep_us)
 
 
 class IdleEncoder(Encoder):
@@ -99,7 +104,7 @@ def main() -> None:
     if mine.task != "breakout":
         name = "idle"
         sleep_us = mine.sleep_us if mine.task == "sleep" else 0.0
-        register_env(name, lambda *_, **__: IdleEnv(sleep_us))
+        register_env(name, partial(make_idle_env, sleep_us))
         global_model_factory().register_encoder_factory(IdleEncoder)
     argv = [f"--env={name}", f"--train_dir={folder}", "--device=cpu", *theirs]
     try:
