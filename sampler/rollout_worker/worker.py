@@ -92,6 +92,7 @@ class Group:
         self._actions = [a[s.name] for s in self.spec.actions]
         self._observations = [a[name] for name in self.observation_names]
         self._mask = a.get("action_mask")
+        self.request[STEP] = self.step
         self.request[TOKEN] = self.token
         self.request[ROW] = self.row
         return True

@@ -162,6 +162,11 @@ class TokenPool:
                 self._come_back(token)
             return self._serve_waiting()
 
+    def held_by(self, group: int) -> list[int]:
+        """Tokens whose rows this group is filling, or is late with."""
+        unfinished = (self._status == FILLING) | (self._status == ABANDONED)
+        return np.flatnonzero(unfinished & (self._owner == group)).tolist()
+
     # ---- inside the lock
 
     def _complete(self) -> int:

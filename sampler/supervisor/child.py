@@ -29,10 +29,10 @@ def run_child(
 
     `slot` is the process's error slot; `name()` says what it was doing, for the report.
     """
-    die_with_parent()
     # A process group of its own: Ctrl-C reaches only the caller, who decides what it means, and
     # whatever environments start and leave behind can be ended as a group.
     os.setpgid(0, 0)
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Daemonic for its parent, which ends it at exit, but free to start processes of its own.
     current_process()._config["daemon"] = False  # type: ignore[attr-defined]
@@ -59,16 +59,17 @@ def report(name: str, error: Exception) -> str:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when the sampler's process ends, however that ends.
+    """Have the kernel end this process group when the sampler's process ends, however that ends.
 
-    The pipe that multiprocessing keeps to the parent reports its end as an event on it, and SIGIO
-    ends a process unless it is handled, even one that is stuck in an environment's own code.
+    The pipe that multiprocessing keeps to the parent reports its end as an event on it, for which
+    the kernel can be told to send a signal: SIGKILL, which also ends a process that is stopped, or
+    stuck in an environment's own code, and what the environments have started.
     """
     parent = parent_process()
     assert parent is not None
     sentinel = parent.sentinel
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(sentinel, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(sentinel, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([sentinel], [], [], 0)[0]:
         os._exit(1)  # it ended before the signal was armed

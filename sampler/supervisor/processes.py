@@ -13,7 +13,7 @@ from sampler.policy_worker import process as policy_process
 from sampler.resources import spare_threads
 from sampler.rollout_worker import process as rollout_process
 from sampler.shm.counters import Stage
-from sampler.shm.signals import ANSWERED, ASKED
+from sampler.shm.signals import ANSWERED, ASKED, ROW, STEP, TOKEN
 from sampler.supervisor.supervisor import Supervisor, Worker, context
 
 QUIET = (Stage.STARTING, Stage.WAITING, Stage.STOPPED)  # stages in which no row is written
@@ -101,7 +101,18 @@ class ProcessWorkers:
         requests = self.shared.requests[groups.start : groups.stop]
         requests[:, ANSWERED] = requests[:, ASKED]
         self._wait_for_batch_end(self.topology.policy_of(index))
+        lost = sum(self._steps_begun(group) for group in groups)
+        self.shared.counters.rollout[index].add("lost_steps", lost)
         self.wake(self.shared.tokens.reclaim(groups))
+
+    def _steps_begun(self, group: int) -> int:
+        """Real steps in the rows that a group has not finished."""
+        request, tokens = self.shared.requests[group], self.shared.tokens
+        token = int(request[TOKEN])
+        if token not in tokens.held_by(group):
+            return 0  # it was given rows, but died before it began them
+        first = self.shared.spec.overlap if request[ROW] else 0
+        return int(self.shared.store.block(token)["mask"][:, first : request[STEP]].sum())
 
     def _wait_for_batch_end(self, policy: int) -> None:
         """Wait until the policy worker no longer writes into rows on behalf of a dead worker."""

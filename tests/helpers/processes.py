@@ -54,3 +54,16 @@ def is_alive(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Living processes that have `mark` in their environment, whoever started them."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if mark.encode() in environment and is_alive(process):
+            found.append(process)
+    return found
