@@ -213,7 +213,8 @@ class ApeX(QLearner):
         online = self._q_values(self.model, fields, "next_") if self.config.double else target
         mask = fields.get("next_action_mask")
         values = double_q_values(target, self.selector(online, target, mask))
-        return self.config.reward_scale * fields["rewards"] + fields["discounts"] * values
+        rewards = fields["rewards"] * (self.config.reward_scale / self.reward_unit)
+        return rewards + fields["discounts"] * values
 
     def _q_values(self, network: Any, fields: Mapping[str, Tensor], prefix: str) -> Tensor:
         """[n, A] float32, of the observations before or after (`next_`) the transitions."""

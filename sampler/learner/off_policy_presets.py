@@ -64,6 +64,7 @@ CHOICES: dict[tuple[str, str], tuple[Settings, Settings, Settings]] = {
             "epsilon": 1e-6,
             "gamma": 0.99,
             "n_step": 3,
+            "normalise_rewards": True,
             "value_rescaling": False,
             "burn_in": 8,
             "sequence": 40,

@@ -23,6 +23,7 @@ from sampler.errors import ConfigError
 from sampler.learner.base import Learner, LearnerConfig, Publish, check_range
 from sampler.learner.losses import huber
 from sampler.learner.metrics import lag_metrics
+from sampler.learner.normalize import RewardScaler
 from sampler.learner.replay_ratio import ReplayRatio
 from sampler.learner.row_storage import Fields
 from sampler.learner.schedules import LinearSchedule
@@ -57,6 +58,8 @@ class QLearnerConfig(LearnerConfig):
     """Rewards are multiplied by this before anything else."""
     reward_clip: float = 0.0
     """Rewards are clipped to [-reward_clip, reward_clip]; 0: not at all."""
+    normalise_rewards: bool = False
+    """Divide rewards by the running standard deviation of the discounted return."""
     replay_ratio: float = 1.0
     """Steps learned for each step sampled; the learner and the sampler wait for each other."""
     replay_capacity: int = 100_000
@@ -146,6 +149,7 @@ class QLearner(Learner):
         self.target: Any = copy.deepcopy(self.model).requires_grad_(False)
         self.first_action = int(action_space.start)
         self.ratio = ReplayRatio(config.replay_ratio)
+        self.reward_scaler = RewardScaler(config.gamma) if config.normalise_rewards else None
         self.generator = np.random.default_rng(config.seed)
         """Of what is replayed."""
         self.replay: AnyReplay | None = None
@@ -187,6 +191,7 @@ class QLearner(Learner):
         rows = self._real_rows(batch)
         if len(rows):
             self._update_normaliser(rows)
+            self._update_reward_scaler(rows)
             self.insert(rows)
         if self.stored_steps >= config.learning_starts:
             self.ratio.sampled += new_steps
@@ -245,6 +250,18 @@ class QLearner(Learner):
             new = np.pad(new, ((0, 0), (0, 1)))  # the last observation is the next row's first
             update(batch.to(self.device).model_obs, torch.from_numpy(new).to(self.device))
 
+    def _update_reward_scaler(self, batch: SequenceBatch) -> None:
+        if self.reward_scaler is None:
+            return
+        order = np.lexsort((batch.age[:, 0], batch.episode_id[:, 0], batch.lane_id))
+        self.reward_scaler.update(
+            self._bounded(torch.from_numpy(batch.rewards)).numpy()[order],
+            (batch.terminated | batch.truncated)[order],
+            batch.lane_id[order],
+            batch.mask[order],
+            batch.spec.overlap,
+        )
+
     # ---- pieces for `insert` and `learn`
 
     def batch_of(self, spec: StoreSpec, fields: Fields) -> SequenceBatch:
@@ -252,10 +269,18 @@ class QLearner(Learner):
         inputs = tuple(getattr(self.model, "inputs", ("obs",)))
         return SequenceBatch(fields, spec, self.observation_space, self.action_space, inputs)
 
+    @property
+    def reward_unit(self) -> float:
+        """What rewards are divided by after they were scaled and clipped."""
+        return 1.0 if self.reward_scaler is None else float(self.reward_scaler.statistics.std)
+
     def rewards(self, rewards: Tensor) -> Tensor:
-        """Rewards to learn from, any shape: scaled, then clipped."""
-        rewards = rewards * self.config.reward_scale
+        """Rewards to learn from, any shape: scaled, clipped, normalised."""
+        return self._bounded(rewards) / self.reward_unit
+
+    def _bounded(self, rewards: Tensor) -> Tensor:
         clip = self.config.reward_clip
+        rewards = rewards * self.config.reward_scale
         return rewards.clamp(-clip, clip) if clip else rewards
 
     def taken(self, q_values: Tensor, actions: Tensor) -> Tensor:
@@ -278,6 +303,8 @@ class QLearner(Learner):
         state = super().state_dict()
         state["target"] = self.target.state_dict()
         state["ratio"] = self.ratio.state_dict()
+        if self.reward_scaler is not None:
+            state["reward_scaler"] = self.reward_scaler.state()
         state["random"]["replay"] = self.generator.bit_generator.state
         if self.config.save_replay and self.replay is not None:
             state["replay"] = {  # without a copy, except of what may only be read
@@ -294,6 +321,12 @@ class QLearner(Learner):
         super().load_state_dict(state)
         self.target.load_state_dict(state["target"])
         self.ratio.load_state_dict(state["ratio"])
+        if self.reward_scaler is not None:
+            if "reward_scaler" not in state:
+                raise ConfigError(
+                    "the checkpoint has no reward statistics; set normalise_rewards=False"
+                )
+            self.reward_scaler.load_state(state["reward_scaler"])
         self.generator.bit_generator.state = state["random"]["replay"]
         if "replay" in state:
             saved = {name: tensor.cpu().numpy() for name, tensor in state["replay"].items()}

@@ -48,9 +48,11 @@ def q_values(network, obs: np.ndarray) -> np.ndarray:
     return outputs["q_values"][0].double().numpy()
 
 
-def reference(batch, row: int, t: int, config: ApeXConfig) -> tuple[float, float, int] | None:
+def reference(
+    batch, row: int, t: int, config: ApeXConfig, unit: float = 1.0
+) -> tuple[float, float, int] | None:
     """Return, discount and last observation of the transition that starts at step t of a row; None
-    where none does."""
+    where none does. `unit`: what rewards are divided by."""
     steps = batch.rewards.shape[1]
     if not batch.mask[row, t] or t >= steps - config.overlap:
         return None
@@ -59,7 +61,7 @@ def reference(batch, row: int, t: int, config: ApeXConfig) -> tuple[float, float
         reward = float(batch.rewards[row, end]) * config.reward_scale
         if config.reward_clip:
             reward = min(max(reward, -config.reward_clip), config.reward_clip)
-        total += factor * reward
+        total += factor * reward / unit
         factor *= 0.0 if batch.terminated[row, end] else config.gamma
         if batch.terminated[row, end] or batch.truncated[row, end]:
             break
@@ -73,6 +75,7 @@ def reference(batch, row: int, t: int, config: ApeXConfig) -> tuple[float, float
         {"alpha": 0.0, "n_step": 1},
         {"double": False},
         {"reward_clip": 0.5, "reward_scale": 3.0},
+        {"normalise_rewards": True, "reward_scale": 3.0},
         {"masked": True},
     ],
     ids=str,
@@ -85,13 +88,14 @@ def test_loss_and_priorities_equal_a_loop_over_single_steps(changes):
         perturb(learner.target)
         batch = copy_of(learner, sampler.get_batch())
     learner._open_replay(batch)
+    learner._update_reward_scaler(batch)
     learner.insert(batch)
     before = learner.generator.bit_generator.state
     _, index, weights = learner.replay.sample(config.batch_size, learner.generator)
     learner.generator.bit_generator.state = before  # so that `learn` gets the same sample
     terms, errors = [], []
     for row, t in zip(*np.divmod(index, 12), strict=True):
-        found = reference(batch, row, t, config)
+        found = reference(batch, row, t, config, learner.reward_unit)
         assert found is not None, "this is no transition"
         total, discount, end = found
         target = q_values(learner.target, batch.obs[row, end])
@@ -145,6 +149,30 @@ def test_actor_priorities_come_from_the_behaviour_values(masked):
         assert leaf == pytest.approx(abs(expected) ** SMALL.alpha, rel=1e-4, abs=1e-3)
         checked += 1
     assert checked > 20
+
+
+def test_rewards_are_normalised_by_the_returns_of_new_steps():
+    config = replace(SMALL, normalise_rewards=True, reward_scale=2.0, reward_clip=1.5)
+    with serial_sampler(12, config.overlap, PLAIN) as sampler:
+        learner = learner_for(sampler, config)
+        assert learner.reward_unit == pytest.approx(1.0)
+        batch = copy_of(learner, sampler.get_batch())
+    learner.update(batch, no_publishing)
+    returns = []
+    for row in range(len(batch)):
+        total = 0.0
+        for t in range(config.overlap, 12):
+            if not batch.mask[row, t]:
+                total = 0.0
+                continue
+            total = config.gamma * total + np.clip(2.0 * batch.rewards[row, t], -1.5, 1.5)
+            returns.append(total)
+            if batch.terminated[row, t] or batch.truncated[row, t]:
+                total = 0.0
+    assert learner.reward_unit == pytest.approx(np.std(returns), rel=1e-5)
+    rewards = torch.tensor([0.1, -3.0])
+    expected = torch.tensor([0.2, -1.5]) / np.std(returns)
+    torch.testing.assert_close(learner.rewards(rewards), expected.float())
 
 
 def test_rows_given_up_are_not_replayed():
