@@ -6,9 +6,7 @@ the next begins when it is. The best checkpoint is that with the highest mean gr
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -16,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from cli.options import Options
-from sampler.errors import FastrlError
+from sampler.errors import one_line
 from sampler.evaluation import Evaluation
 from sampler.learner import checkpoint
 from sampler.learner.checkpoint import CheckpointError, CheckpointStore
 from sampler.learner.trainer import Progress, Trainer
-from sampler.supervisor.child import die_with_parent
+from sampler.supervisor.child import prepare_child
+from sampler.supervisor.launch import context, end, start
 
 CANDIDATE = "evaluated.pt"
 NICENESS = 10
+END_TIMEOUT = 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,7 @@ class BackgroundEvaluation:
     def close(self) -> None:
         """End the process, whatever it is doing."""
         if self._process is not None:
-            self._process.kill()
-            self._process.join()
+            end(self._process, END_TIMEOUT)
             self._connection.close()
             self._process = None
         self._candidate.unlink(missing_ok=True)
@@ -163,12 +162,12 @@ class BackgroundEvaluation:
         self._connection.send(str(self._candidate))
 
     def _start_process(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
-        self._process = context.Process(
-            target=_main, args=(other, self._options), name="evaluation", daemon=True
+        chosen = context("spawn")  # torch needs a clean process
+        self._connection, other = chosen.Pipe()
+        self._process = chosen.Process(
+            target=_main, args=(other, self._options), name="fastrl evaluation", daemon=True
         )
-        self._process.start()
+        start(self._process)
         other.close()
 
     def _best_so_far(self) -> float | None:
@@ -186,8 +185,7 @@ def _main(connection: Connection, options: Options) -> None:
     """The process: answers every path with (greedy, sampled), or with a line that says why not."""
     import torch
 
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    prepare_child()
     os.nice(NICENESS)
     torch.set_num_threads(1)
     chosen = options.evaluation
@@ -209,6 +207,5 @@ def _main(connection: Connection, options: Options) -> None:
                 for greedy in (True, False)
             )
         except Exception as error:
-            kind = "" if isinstance(error, FastrlError) else f"{type(error).__name__}: "
-            answer = kind + " ".join(str(error).split())
+            answer = one_line(error)
         connection.send(answer)

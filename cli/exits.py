@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from sampler.errors import ConfigError, FastrlError
+from sampler.errors import ConfigError, FastrlError, one_line
 
 GRACE_SECONDS = 4.5
 """From the first signal to the exit, whatever still has to be saved by then."""
@@ -131,18 +131,13 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def one_line(error: BaseException) -> str:
-    """An error's message on one line; its type where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 def _fail(prog: str, message: str, code: int) -> int:
     print(f"{prog}: error: {message}", file=sys.stderr, flush=True)
     return code
 
 
 def _unexpected(error: Exception) -> str:
-    """An error nobody planned for: the message names its place.
+    """An error that nobody planned for: the message names its place.
 
     The traceback is in the run's log.txt; FASTRL_TRACEBACK=1 prints it, too.
     """
@@ -150,4 +145,4 @@ def _unexpected(error: Exception) -> str:
         traceback.print_exception(error)
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {one_line(error)}{place}"
+    return one_line(error) + place

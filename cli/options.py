@@ -27,6 +27,7 @@ from sampler.learner.base import LearnerConfig
 from sampler.learner.presets import ALGORITHMS, Preset, choose_preset
 from sampler.models import ModelConfig, load_weights
 from sampler.rollout_worker.process import inspect_environment
+from sampler.supervisor.inspection import inspect_in_process
 
 PROG = "fastrl-train"
 TOTAL_STEPS = 10_000_000  # agent steps
@@ -300,6 +301,7 @@ def _early(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--workers", type=int)
     parser.add_argument("--envs-per-worker", "--envs_per_worker", type=int)
     parser.add_argument("--groups", type=int)
+    parser.add_argument("--serial", action="store_true")
     try:
         return parser.parse_known_args(arguments)[0]
     except argparse.ArgumentError as error:
@@ -310,7 +312,8 @@ def _preset(early: argparse.Namespace) -> Preset:
     """The preset for --env and --algo; without --env, that for a small task."""
     if early.env:
         keywords = dict(map(_keyword, early.env_kwargs))
-        facts = inspect_environment(SamplerConfig(early.env, keywords))
+        inspect = inspect_environment if early.serial else inspect_in_process
+        facts = inspect(SamplerConfig(early.env, keywords))
         spaces = facts.observation_space, facts.action_space
     else:
         spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)

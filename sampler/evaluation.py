@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from sampler import seeds
 from sampler.actions import mask_size
 from sampler.envs import make
-from sampler.errors import ConfigError, EnvError, FastrlError
+from sampler.errors import ConfigError, EnvError, one_line
 from sampler.models import as_policy_model, distribution_for, epsilon_greedy
 from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes
 from sampler.rollout_worker.process import attribute
@@ -123,7 +123,7 @@ class _Games:
         for index, made in enumerate(self._envs):
             rows = slice(index * group_size, (index + 1) * group_size)
             group: Lanes = (
-                VectorLanes(made, lane_seeds[rows])
+                VectorLanes(made, lane_seeds[rows], self._heartbeat, rows.start)
                 if vector_lanes
                 else EnvLanes([made], lane_seeds[rows], self._heartbeat, index, mask_size > 0)
             )
@@ -185,6 +185,10 @@ class _Games:
                 previous[lane] = 0
             if self.frame_stack > 1:
                 self.observations[0][lane, :-1] = 0
+        for index, reward, game_over in result.reset_games:
+            self._score[rows.start + index] += reward
+            if game_over:
+                self._end_game(rows.start + index)
         for index, _, _, game_over in result.ended:
             if game_over:
                 self._end_game(rows.start + index)
@@ -228,10 +232,8 @@ class _Games:
         except ConfigError:
             raise
         except Exception as error:
-            kind = "" if isinstance(error, FastrlError) else f"{type(error).__name__}: "
-            message = " ".join(str(error).split())
             raise EnvError(
-                f"env {self.name}, evaluation lane {self._heartbeat[0]}: {kind}{message}"
+                f"env {self.name}, evaluation lane {self._heartbeat[0]}: {one_line(error)}"
             ) from error
 
     def close(self) -> None:

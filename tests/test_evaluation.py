@@ -127,6 +127,26 @@ def test_a_lost_life_ends_an_episode_but_not_the_game():
     assert sum(bool(is_first) for _, _, is_first in model.seen) == 6
 
 
+class ScoresInResets(LosesLives):
+    """Going on after a lost life scores 10; in the second time the game ends with it."""
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed)
+        goes_on = self.resets % 3 != 1
+        info = {"reset_reward": 10.0 if goes_on else 0.0, "game_over": self.resets % 3 == 0}
+        return observation, info
+
+    def step(self, action):
+        observation, reward, terminated, _, _ = Episodes.step(self, action)
+        return observation, reward, terminated, False, {"game_over": False}
+
+
+def test_what_a_reset_scores_belongs_to_the_game():
+    result = evaluate(Policy(), ScoresInResets, env_kwargs={"length": 2}, episodes=1, lanes=1)
+    np.testing.assert_array_equal(result.scores, [2 + 10 + 2 + 10])
+    np.testing.assert_array_equal(result.lengths, [4])
+
+
 def test_the_first_step_after_a_reset_is_marked_and_state_is_kept_per_lane():
     model = Policy()
     evaluate(model, Episodes, episodes=2, lanes=1)

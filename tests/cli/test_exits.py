@@ -26,7 +26,7 @@ def fail_with(error):
         (ConfigError("workers=0 must be\n  at least 1"), 2, "workers=0 must be at least 1"),
         (EnvError("env broke"), 1, "env broke"),
         (ZeroDivisionError("division"), 1, "ZeroDivisionError: division (test_exits.py:"),
-        (ValueError(), 1, "ValueError: ValueError"),
+        (ValueError(), 1, "ValueError: "),
     ],
 )
 def test_errors_are_one_line_and_a_code(capsys, error, code, message):

@@ -1,0 +1,68 @@
+"""What the README shows is run as it is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def code_blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_the_custom_learner_runs_and_learns(tmp_path):
+    (script,) = code_blocks("python")
+    (tmp_path / "learner.py").write_text(script)
+    result = subprocess.run(
+        [sys.executable, "learner.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    (mean_return,) = re.findall(r"mean return: ([\d.]+)", result.stdout)
+    assert float(mean_return) > 100  # a random policy gets about 22
+
+
+def test_its_loop_is_ten_lines_long():
+    (script,) = code_blocks("python")
+    lines = script.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("for "))
+    body = [line for line in lines[start + 1 :] if line.startswith(" " * 8)]
+    assert len(body) == 10
+
+
+def test_the_main_commands_are_on_the_first_screen():
+    first_screen = "\n".join(README.splitlines()[:25])
+    assert "fastrl-train --env BreakoutNoFrameskip-v4 --workers 32" in first_screen
+    assert 'pip install -e ".[test]" && pytest' in first_screen
+
+
+def test_every_flag_named_in_it_exists():
+    from cli.command_line import flags
+    from cli.evaluate import EvaluateOptions
+    from cli.options import SHORT, parse_options
+
+    options, _ = parse_options(["--env", "CartPole-v1"])
+    known = {*flags(options), *flags(EvaluateOptions()), *SHORT, "--help", "--greedy"}
+    named = set(re.findall(r"`?(--[a-z][a-z.-]*[a-z])\b", README)) - {"--index-url"}
+    assert named <= known | {"--learner", "--model"}, named - known
+
+
+def test_every_profiler_named_in_it_exists():
+    named = re.findall(r"python -m (perf\.\w+)", README)
+    assert named
+    for module in named:
+        assert (ROOT / (module.replace(".", "/") + ".py")).exists()
