@@ -17,6 +17,7 @@ from sampler.shm.shared import Shared, Topology
 from sampler.shm.signals import Bell
 from sampler.shm.store import ArraySpec, StoreSpec
 from sampler.spaces import leaves, stack_frames
+from sampler.supervisor.inspection import inspect_in_process
 
 if TYPE_CHECKING:
     from torch import nn
@@ -81,7 +82,7 @@ class Assembly:
 def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
     """Look at the environment, make the model, and allocate the shared memory."""
     check_limits(config.workers + config.policy_workers)
-    facts = inspect_environment(config)
+    facts = inspect_environment(config) if config.serial else inspect_in_process(config)
     observation_space = stack_frames(facts.observation_space, facts.frame_stack)
     parts = None
     if config.inference == "model":

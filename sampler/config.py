@@ -129,6 +129,13 @@ class SamplerConfig:
             )
 
     @property
+    def env_name(self) -> str:
+        """The environment's id, or the name of its callable."""
+        if isinstance(self.env, str):
+            return self.env
+        return getattr(self.env, "__qualname__", None) or type(self.env).__qualname__
+
+    @property
     def lanes(self) -> int:
         """Environments in all."""
         return self.workers * self.envs_per_worker

@@ -8,6 +8,16 @@ class FastrlError(Exception):
     """Traceback from the process in which the error happened, where that was another one."""
 
 
+LINE_CHARACTERS = 600
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, with its type unless it is one of these; shortened if it says much."""
+    message = " ".join(str(error).split())
+    line = message if isinstance(error, FastrlError) else f"{type(error).__name__}: {message}"
+    return line if len(line) <= LINE_CHARACTERS else line[: LINE_CHARACTERS - 3] + "..."
+
+
 class ConfigError(FastrlError, ValueError):
     """A setting, an id or a combination of settings that cannot work (exit code 2)."""
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sampler.assembly import Assembly
+from sampler.errors import EnvError
 from sampler.policy_worker.process import make_actor
 from sampler.policy_worker.worker import PolicyWorker
-from sampler.rollout_worker.process import make_lanes
+from sampler.rollout_worker.process import make_lanes, place
 from sampler.rollout_worker.worker import RolloutWorker
 
 
@@ -15,7 +19,8 @@ class SerialWorkers:
     restarts = 0
 
     def __init__(self, assembly: Assembly):
-        config, shared, facts = assembly.config, assembly.shared, assembly.facts
+        self.config = config = assembly.config
+        shared, facts = assembly.shared, assembly.facts
         self.rollout_workers = [
             RolloutWorker(
                 index,
@@ -52,14 +57,25 @@ class SerialWorkers:
         for policy_worker in self.policy_workers:
             policy_worker.start()
         for rollout_worker in self.rollout_workers:
-            rollout_worker.start()
+            with self._named(rollout_worker):
+                rollout_worker.start()
 
     def wait(self, timeout: float) -> None:
         """Step every group once and answer every request."""
         for rollout_worker in self.rollout_workers:
-            rollout_worker.advance()
+            with self._named(rollout_worker):
+                rollout_worker.advance()
         for policy_worker in self.policy_workers:
             policy_worker.serve()
+
+    @contextmanager
+    def _named(self, worker: RolloutWorker) -> Iterator[None]:
+        """Errors of environments that come out of this block name worker, environment and lane."""
+        try:
+            yield
+        except EnvError as error:
+            where = place(self.config, worker.counters, worker.index)
+            raise EnvError(f"{where}: {error}") from error
 
     def wake(self, groups: list[int]) -> None:
         """Nobody sleeps here."""

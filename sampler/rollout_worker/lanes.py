@@ -6,6 +6,7 @@ action and resets (Gymnasium's next-step autoreset), so final observations stay 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,9 +15,11 @@ import gymnasium as gym
 import numpy as np
 
 from sampler.actions import flatten_mask, to_env
-from sampler.errors import ConfigError, EnvError
+from sampler.errors import ConfigError, EnvError, one_line
 from sampler.rollout_worker.observations import ObservationWriter, checked_array
 from sampler.spaces import flatten, leaves, unflatten
+
+logger = logging.getLogger("fastrl")
 
 MASK_MISSING = (
     "no action_mask in this step's info, though the first reset had one; "
@@ -145,8 +148,7 @@ class EnvLanes:
             rewards[lane] = reward
             if terminated or truncated:
                 restart[lane] = True
-                game_over = bool(info.get("game_over", True))
-                result.ended.append((lane, bool(terminated), bool(truncated), game_over))
+                result.ended.append((lane, *how_it_ended(terminated, truncated, info)))
         return result
 
     def _per_lane(self, actions: list[np.ndarray]) -> list[Any]:
@@ -158,7 +160,7 @@ class EnvLanes:
 
     def close(self) -> None:
         for env in self.envs:
-            env.close()
+            close(env)
 
 
 class VectorLanes:
@@ -168,8 +170,13 @@ class VectorLanes:
         self,
         env: gym.vector.VectorEnv,
         seeds: list[int],
+        heartbeat: memoryview,
+        first_lane: int = 0,
     ):
+        """`heartbeat[0]` is set to `first_lane` when the group is stepped."""
         check_autoreset(env)
+        self.heartbeat = heartbeat
+        self.first_lane = first_lane
         self.env = env
         self.seeds = seeds
         self.space = env.single_observation_space
@@ -180,7 +187,9 @@ class VectorLanes:
         self.result = StepResult([0.0] * env.num_envs)
 
     def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None:
-        observation, info = self.env.reset(seed=self.seeds)  # type: ignore[arg-type]
+        self.heartbeat[0] = self.first_lane
+        returned = self.env.reset(seed=self.seeds)  # type: ignore[arg-type]
+        observation, info = unpack(returned, 2, "reset")
         self._write(observation, observations, at)
         if mask is not None:
             self._write_masks(mask[:, -1], observation, info)
@@ -193,6 +202,7 @@ class VectorLanes:
         mask: np.ndarray | None,
         mask_at: int,
     ) -> StepResult:
+        self.heartbeat[0] = self.first_lane
         leaves_taken = for_environment(self.action_space, self.to_env, actions)
         batch = unflatten(self.action_space, leaves_taken)
         observation, rewards, terminated, truncated, info = unpack(self.env.step(batch), 5, "step")
@@ -224,7 +234,27 @@ class VectorLanes:
             lane_target[...] = flatten_mask(self.action_space, mask)
 
     def close(self) -> None:
-        self.env.close()
+        close(self.env)
+
+
+def close(env: gym.Env | gym.vector.VectorEnv) -> None:
+    """Close an environment; one that fails in that has served its purpose, and is only reported."""
+    try:
+        env.close()
+    except Exception as error:
+        logger.warning("closing an environment failed: %s", one_line(error))
+
+
+def how_it_ended(terminated: Any, truncated: Any, info: Any) -> tuple[bool, bool, bool]:
+    """Whether an episode was terminated, was truncated, and ended the whole game; all checked."""
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if flag not in (0, 1):
+            raise EnvError(
+                f"step() returned {name}={flag!r} of type {type(flag).__name__}; return a bool"
+            )
+    if not isinstance(info, dict):
+        raise EnvError(f"step() returned info of type {type(info).__name__}; return a dict")
+    return bool(terminated), bool(truncated), bool(info.get("game_over", True))
 
 
 def find(env: gym.Env) -> Any:

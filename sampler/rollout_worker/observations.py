@@ -39,11 +39,6 @@ class ObservationWriter:
             return value
         return checked_array(leaf, value, leaf.shape)
 
-    def check_ranges(self, targets: list[np.ndarray]) -> None:
-        """Look through filled rows for values outside the space (NaN included)."""
-        for leaf, target in zip(self.leaves, targets, strict=True):
-            check_range(leaf, target)
-
 
 def checked_array(leaf: Leaf, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     """`value` in the leaf's dtype, if that is the right shape and loses nothing."""
@@ -66,12 +61,15 @@ def checked_array(leaf: Leaf, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     )
 
 
-def check_range(leaf: Leaf, rows: np.ndarray) -> None:
-    """Raise EnvError where `rows` [lanes, steps, ...] hold values outside the leaf's space."""
+def outside(leaf: Leaf, rows: np.ndarray) -> tuple[int, ...] | None:
+    """Where `rows` [lanes, steps, ...] first hold a value that the leaf's space does not allow.
+
+    NaN is outside every Box.
+    """
     space = leaf.space
     if isinstance(space, gym.spaces.Box):
         if leaf.dtype == np.uint8 and space.low.min() == 0 and space.high.max() == 255:
-            return  # every value is allowed
+            return None  # every value is allowed
         bad = ~((rows >= space.low) & (rows <= space.high))
     elif isinstance(space, gym.spaces.Discrete):
         bad = (rows < space.start) | (rows >= space.start + space.n)
@@ -79,13 +77,9 @@ def check_range(leaf: Leaf, rows: np.ndarray) -> None:
         bad = (rows < space.start) | (rows >= space.start + space.nvec)
     else:
         bad = (rows != 0) & (rows != 1)
-    if bad.any():
-        position = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise EnvError(
-            f"{leaf.name} holds {rows[position]} at index {position[2:]} (lane {position[0]} of "
-            f"its group, step {position[1]} of its row), outside its space {space}; "
-            "correct the environment, or its observation_space"
-        )
+    if not bad.any():
+        return None
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
 
 
 def _brief(value: Any) -> str:

@@ -12,11 +12,13 @@ from sampler import seeds
 from sampler.actions import mask_size
 from sampler.config import SamplerConfig
 from sampler.envs import make
-from sampler.errors import ConfigError, EnvError
-from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes
+from sampler.errors import ConfigError, EnvError, one_line
+from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close, unpack
 from sampler.rollout_worker.worker import RolloutWorker
+from sampler.shm.counters import CounterRow
 from sampler.shm.shared import Shared
 from sampler.shm.signals import Bell
+from sampler.spaces import leaves
 from sampler.supervisor.child import run_child
 
 
@@ -43,7 +45,8 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
                 f"the vector environment has {vector_lanes} lanes but a group has "
                 f"{config.lanes_per_group}; set envs_per_worker to groups x {vector_lanes}"
             )
-        info = env.reset(seed=seeds.integer(config.seed, seeds.LANE, config.lanes))[1]
+        seed = seeds.integer(config.seed, seeds.LANE, config.lanes)
+        _, info = unpack(env.reset(seed=seed), 2, "reset")
         observation_space = env.single_observation_space if vector_lanes else env.observation_space
         action_space = env.single_action_space if vector_lanes else env.action_space
         masked = "action_mask" in info or (
@@ -58,15 +61,15 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
             mask_size(action_space) if masked else 0,
             vector_lanes,
         )
-    except (ConfigError, EnvError):
+    except ConfigError:
         raise
     except Exception as error:
         raise EnvError(
-            f"env {config.env}: the first reset failed ({type(error).__name__}: {error}); "
+            f"env {config.env_name}: the first reset failed ({one_line(error)}); "
             "correct the environment or its keyword arguments"
         ) from error
     finally:
-        env.close()
+        close(env)
 
 
 def attribute(env: Any, name: str, default: int) -> int:
@@ -97,12 +100,36 @@ def make_lanes(
         for lane in range(1 if facts.vector_lanes else len(lanes)):
             heartbeat[0] = lanes[lane]
             made.append(make(config.env, **config.env_kwargs))
+            check_spaces(made[-1], facts)
         if facts.vector_lanes:
-            groups.append(VectorLanes(made[0], lane_seeds))
+            groups.append(VectorLanes(made[0], lane_seeds, heartbeat, lanes.start))
         else:
             masked = facts.action_mask_size > 0
             groups.append(EnvLanes(made, lane_seeds, heartbeat, lanes.start, masked))
     return groups
+
+
+def check_spaces(env: Any, facts: EnvironmentFacts) -> None:
+    """Raise EnvError if an environment's spaces are not those that the store was made for."""
+    single = "single_" if facts.vector_lanes else ""
+    for kind, expected in (
+        ("observation_space", facts.observation_space),
+        ("action_space", facts.action_space),
+    ):
+        found = getattr(env, single + kind)
+        same = [(leaf.name, leaf.space) for leaf in leaves(found, kind)] == [
+            (leaf.name, leaf.space) for leaf in leaves(expected, kind)
+        ]
+        if not same:
+            raise EnvError(
+                f"{kind} is {found} here but was {expected} when the environment was first made; "
+                "every one must have the same spaces"
+            )
+
+
+def place(config: SamplerConfig, counters: CounterRow, worker: int) -> str:
+    """Where an error happened: worker, environment, and the lane last stepped or reset."""
+    return f"rollout worker {worker}, env {config.env_name}, lane {counters['lane']}"
 
 
 def main(
@@ -116,14 +143,14 @@ def main(
 ) -> None:
     """Entry point of the process. `pickled`: the configuration and the environment's facts."""
     counters = shared.counters.rollout[index]
-    description = [f"rollout worker {index}"]
+    loaded: list[SamplerConfig] = []
 
     def name() -> str:
-        return f"{description[0]}, lane {counters['lane']}"
+        return place(loaded[0], counters, index) if loaded else f"rollout worker {index}"
 
     def body() -> None:
         config, facts = cloudpickle.loads(pickled)
-        description[0] += f", env {config.env}"
+        loaded.append(config)
         lanes = make_lanes(config, facts, index, restarts, shared)
         worker = RolloutWorker(
             index,

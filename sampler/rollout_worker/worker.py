@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from sampler.errors import EnvError
+from sampler.errors import EnvError, FastrlError, one_line
 from sampler.rollout_worker.lanes import Lanes, StepResult
-from sampler.rollout_worker.observations import ObservationWriter, check_range
+from sampler.rollout_worker.observations import ObservationWriter, outside
 from sampler.rollout_worker.rows import Block, RowFiller
 from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
@@ -60,7 +60,12 @@ class Group:
         """Reset the lanes; their first observations wait in the carry for the first rows."""
         carry = self.filler.carry
         mask = carry.get("action_mask")
-        self.lanes.reset([carry[name] for name in self.observation_names], -1, mask)
+        try:
+            self.lanes.reset([carry[name] for name in self.observation_names], -1, mask)
+        except FastrlError:
+            raise
+        except Exception as error:
+            raise EnvError(one_line(error)) from error
         for lane, reward, _ in self.lanes.result.reset_games:
             self.scores[lane] += reward
         carry["age"][:, -1] = 0
@@ -118,13 +123,18 @@ class Group:
         """Step every lane once with the actions that have come, and record what happened."""
         block, t = self.block, self.step
         assert block is not None
-        result = self.lanes.step(
-            [leaf[:, t] for leaf in self._actions],
-            self._observations,
-            t + self.newest,
-            self._mask,
-            t + 1,
-        )
+        try:
+            result = self.lanes.step(
+                [leaf[:, t] for leaf in self._actions],
+                self._observations,
+                t + self.newest,
+                self._mask,
+                t + 1,
+            )
+        except FastrlError:
+            raise
+        except Exception as error:
+            raise EnvError(one_line(error)) from error
         try:
             block.rewards[:, t] = result.rewards
         except (TypeError, ValueError):
@@ -219,12 +229,24 @@ class Group:
         """Refuse values outside the spaces before anybody learns from them."""
         if not np.isfinite(block.rewards).all():
             lane, step = np.argwhere(~np.isfinite(block.rewards))[0].tolist()
+            self._blame(lane)
             raise EnvError(
-                f"reward {block.rewards[lane, step]} in lane {self.lane_ids[lane]}; "
+                f"reward {block.rewards[lane, step]} (step {step} of the row); "
                 "rewards must be finite: correct or clip them in the environment"
             )
         for leaf, rows in zip(self.writer.leaves, self._observations, strict=True):
-            check_range(leaf, rows)
+            if (position := outside(leaf, rows)) is not None:
+                self._blame(position[0])
+                raise EnvError(
+                    f"{leaf.name} holds {rows[position]} at index {position[2:]}, outside its "
+                    f"space {leaf.space} (step {position[1]} of the row); correct the "
+                    "environment, or its observation_space"
+                )
+
+    def _blame(self, lane: int) -> None:
+        """Make this lane the one that errors name."""
+        worker = self.index // self.shared.topology.groups_per_worker
+        self.shared.counters.rollout[worker]["lane"] = self.lane_ids[lane]
 
 
 class RolloutWorker:

@@ -13,9 +13,12 @@ import traceback
 from collections.abc import Callable
 from multiprocessing import current_process, parent_process
 
-from sampler.errors import FastrlError
+from sampler import errors
+from sampler.errors import FastrlError, one_line
 from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
+
+TRACEBACK_CHARACTERS = 2000  # with its line a report fits its slot, at 6 bytes a character
 
 
 def run_child(
@@ -29,6 +32,19 @@ def run_child(
 
     `slot` is the process's error slot; `name()` says what it was doing, for the report.
     """
+    prepare_child()
+    counters["pid"] = os.getpid()
+    counters.enter(Stage.STARTING)
+    try:
+        body()
+    except (Exception, SystemExit) as error:  # an environment or a model may call sys.exit
+        shared.errors.put(slot, report(error, name()))
+        sys.exit(1)
+    counters.enter(Stage.STOPPED)
+
+
+def prepare_child() -> None:
+    """What every process of a sampler needs first."""
     # A process group of its own: Ctrl-C reaches only the caller, who decides what it means, and
     # whatever environments start and leave behind can be ended as a group.
     os.setpgid(0, 0)
@@ -37,25 +53,27 @@ def run_child(
     # Daemonic for its parent, which ends it at exit, but free to start processes of its own.
     current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     faulthandler.register(signal.SIGUSR1)
-    counters["pid"] = os.getpid()
-    counters.enter(Stage.STARTING)
-    try:
-        body()
-    except Exception as error:
-        shared.errors.put(slot, report(name(), error))
-        counters.enter(Stage.STOPPED)
-        sys.exit(1)
-    counters.enter(Stage.STOPPED)
 
 
-def report(name: str, error: Exception) -> str:
-    """An error as text that `parse_report` reads: its kind, one line, and the traceback."""
-    message = " ".join(str(error).split())
-    kind = type(error).__name__
-    line = message if isinstance(error, FastrlError) else f"{kind}: {message}"
+def report(error: BaseException, name: str = "") -> str:
+    """An error as text for `error_of`: its kind, one line that starts with `name`, traceback."""
+    line = one_line(error)
     return json.dumps(
-        {"kind": kind, "message": f"{name}: {line}", "traceback": traceback.format_exc()[-8000:]}
+        {
+            "kind": type(error).__name__,
+            "message": f"{name}: {line}" if name else line,
+            "traceback": traceback.format_exc()[-TRACEBACK_CHARACTERS:],
+        },
+        ensure_ascii=False,
     )
+
+
+def error_of(text: str, other: type[FastrlError]) -> FastrlError:
+    """The error that `report` wrote down; `other` is raised for kinds that are not ours."""
+    reported = json.loads(text)
+    error = getattr(errors, reported["kind"], other)(reported["message"])
+    error.traceback_text = reported["traceback"]
+    return error
 
 
 def die_with_parent() -> None:

@@ -6,15 +6,14 @@ import time
 from functools import partial
 from typing import Any
 
-import cloudpickle
-
 from sampler.assembly import Assembly
 from sampler.policy_worker import process as policy_process
 from sampler.resources import spare_threads
 from sampler.rollout_worker import process as rollout_process
 from sampler.shm.counters import Stage
 from sampler.shm.signals import ANSWERED, ASKED, ROW, STEP, TOKEN
-from sampler.supervisor.supervisor import Supervisor, Worker, context
+from sampler.supervisor.launch import context, pickled
+from sampler.supervisor.supervisor import Supervisor, Worker
 
 QUIET = (Stage.STARTING, Stage.WAITING, Stage.STOPPED)  # stages in which no row is written
 QUIET_TIMEOUT = 5.0  # seconds for a policy worker to finish the batch that it is at
@@ -32,10 +31,10 @@ class ProcessWorkers:
         # A policy worker that imports torch starts from a clean process, which CUDA needs.
         random = config.inference == "random"
         self._policy_context = self._rollout_context if random else context("spawn")
-        self._for_rollout = cloudpickle.dumps((config, assembly.facts))
+        self._for_rollout = pickled((config, assembly.facts), f"env {config.env_name}")
         factory = assembly.parts.factory if assembly.parts else None
-        self._for_policy = cloudpickle.dumps(
-            (config, assembly.observation_space, assembly.action_space, factory)
+        self._for_policy = pickled(
+            (config, assembly.observation_space, assembly.action_space, factory), "the model"
         )
         self._inference_threads = spare_threads(config.workers, config.policy_workers)
         workers = [self._policy_worker(index) for index in range(config.policy_workers)]
@@ -49,7 +48,7 @@ class ProcessWorkers:
             counters=self.shared.counters.rollout[index],
             launch=partial(self._launch_rollout, index),
             recover=partial(self._recover_rollout, index),
-            environment=True,
+            environment=self.assembly.config.env_name,
         )
 
     def _policy_worker(self, index: int) -> Worker:
@@ -59,11 +58,10 @@ class ProcessWorkers:
             counters=self.shared.counters.policy[index],
             launch=partial(self._launch_policy, index),
             recover=lambda: None,  # requests wait for the next one; lost states are refused by it
-            environment=False,
         )
 
     def _launch_rollout(self, index: int, restarts: int) -> Any:
-        return self._rollout_context.Process(  # type: ignore[attr-defined]
+        return self._rollout_context.Process(
             target=rollout_process.main,
             name=f"fastrl rollout worker {index}",
             daemon=True,
@@ -79,7 +77,7 @@ class ProcessWorkers:
         )
 
     def _launch_policy(self, index: int, restarts: int) -> Any:
-        return self._policy_context.Process(  # type: ignore[attr-defined]
+        return self._policy_context.Process(
             target=policy_process.main,
             name=f"fastrl policy worker {index}",
             daemon=True,

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import multiprocessing
-import os
-import signal
-import sys
 import threading
 import time
-import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
-from sampler import errors
 from sampler.config import SamplerConfig
 from sampler.errors import EnvError, FastrlError, WorkerError
-from sampler.resources import thread_environment
 from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
+from sampler.supervisor.child import error_of
+from sampler.supervisor.launch import end, end_group, start
 
 logger = logging.getLogger("fastrl")
 
 WATCH_INTERVAL = 0.2  # seconds between two looks at the heartbeats
 STOP_TIMEOUT = 2.0  # seconds that workers have to stop by themselves
-PRELOADED = ["sampler.rollout_worker.process", "sampler.policy_worker.process"]
 
 
 @dataclass
@@ -42,14 +34,23 @@ class Worker:
     """Makes the (unstarted) process, given how often it has been restarted."""
     recover: Callable[[], None]
     """Takes back what the dead process held, before it is started again."""
-    environment: bool
-    """Whether it runs environments, so that `step_timeout` applies to it."""
+    environment: str = ""
+    """Name of the environment that it runs, to which `step_timeout` applies; "": it runs none."""
     process: BaseProcess | None = None
     restarts: int = 0
     launched: float = 0.0
     progress: tuple[int, int] = (0, 0)
     """Heartbeat last seen: when the present stage began, and the lane in it."""
     progress_time: float = 0.0
+    hung: str = ""
+    """Why the supervisor has ended it, if it has."""
+
+    @property
+    def place(self) -> str:
+        """The worker, with the environment and the lane that it is at."""
+        if not self.environment:
+            return self.name
+        return f"{self.name}, env {self.environment}, lane {self.counters['lane']}"
 
 
 class Supervisor:
@@ -86,9 +87,9 @@ class Supervisor:
         worker.counters["ready"] = 0
         worker.counters["stage"] = Stage.STARTING
         worker.launched = time.monotonic()
-        with thread_environment(1), _without_main():
-            worker.process = worker.launch(worker.restarts)
-            worker.process.start()
+        process = worker.launch(worker.restarts)
+        start(process)
+        worker.process = process
 
     # ---- watching
 
@@ -113,14 +114,16 @@ class Supervisor:
         process.join()
         reported = bool(self.shared.errors.size[worker.slot])
         error = self._diagnose(worker, process.exitcode)
-        _end_group(process)
+        end_group(process)
         process.close()
         worker.process = None
         if reported and not worker.counters["ready"] and not worker.restarts:
             self._fail(error)  # it never worked: a restart would only repeat the error
         elif self.restarts >= self.config.max_restarts:
             limit = f"gave up after {self.config.max_restarts} restarts (max_restarts): {error}"
-            self._fail(_with_traceback(type(error)(limit), error.traceback_text))
+            last = type(error)(limit)
+            last.traceback_text = error.traceback_text
+            self._fail(last)
         else:
             self.restarts += 1
             worker.restarts += 1
@@ -133,14 +136,19 @@ class Supervisor:
             self.wake()
 
     def _diagnose(self, worker: Worker, exitcode: int | None) -> FastrlError:
-        """The error that a dead worker reported, or what its exit code says."""
-        text = self.shared.errors.take(worker.slot)
-        if not text:
-            how = f"signal {-exitcode}" if exitcode and exitcode < 0 else f"exit code {exitcode}"
-            return WorkerError(f"{worker.name} ended unexpectedly ({how})")
-        report = json.loads(text)
-        kind = getattr(errors, report["kind"], WorkerError)
-        return _with_traceback(kind(report["message"]), report["traceback"])
+        """The error that a dead worker reported, or else what is known of its end."""
+        text, hung = self.shared.errors.take(worker.slot), worker.hung
+        worker.hung = ""
+        if text:
+            return error_of(text, EnvError if worker.environment else WorkerError)
+        if hung:
+            return EnvError(hung)
+        how = f"signal {-exitcode}" if exitcode and exitcode < 0 else f"exit code {exitcode}"
+        stage = Stage(worker.counters["stage"])
+        doing = stage.name.lower().replace("_", " ")
+        message = f"{worker.place} ended unexpectedly while {doing} ({how})"
+        in_environment = worker.environment and stage in (Stage.STARTING, Stage.STEPPING)
+        return EnvError(message) if in_environment else WorkerError(message)
 
     def _fail(self, error: FastrlError) -> None:
         text = error.traceback_text
@@ -156,33 +164,30 @@ class Supervisor:
             if progress != worker.progress or counters["stage"] != Stage.STEPPING:
                 worker.progress, worker.progress_time = progress, now
             elif self._hangs(worker, now - worker.progress_time):
-                logger.warning(
-                    "%s: lane %d has not finished a step or reset for step_timeout=%s s; "
-                    "ending the worker",
-                    worker.name,
-                    counters["lane"],
-                    self.config.step_timeout,
-                )
                 worker.progress_time = now
+                worker.hung = (
+                    f"{worker.place}: no step or reset was finished within step_timeout="
+                    f"{self.config.step_timeout:g} s; raise it, or correct the environment"
+                )
                 self.kill(worker.slot)
         limit = self.config.start_timeout
         late = [w for w in self.workers if not w.counters["ready"] and now - w.launched > limit]
         if any(worker.restarts == 0 for worker in late):
-            names = ", ".join(worker.name for worker in late[:3])
+            names = ", ".join(worker.place for worker in late[:3])
             self._fail(
                 EnvError(
-                    f"{names} not ready after start_timeout={limit:.0f} s; raise it, or use "
+                    f"{names} not ready after start_timeout={limit:g} s; raise it, or use "
                     "fewer workers"
                 )
             )
         for worker in late:
             if worker.restarts:
-                logger.warning("%s not ready after start_timeout=%s s", worker.name, limit)
+                worker.hung = f"{worker.place} not ready after start_timeout={limit:g} s"
                 self.kill(worker.slot)
 
     def _hangs(self, worker: Worker, seconds: float) -> bool:
         limit = self.config.step_timeout
-        return limit is not None and worker.environment and seconds > limit
+        return limit is not None and bool(worker.environment) and seconds > limit
 
     def kill(self, slot: int) -> None:
         """End the worker with this error slot; the watcher then starts it again."""
@@ -217,44 +222,4 @@ class Supervisor:
         for worker in workers:
             process, worker.process = worker.process, None
             if process is not None:
-                if process.is_alive():
-                    process.kill()
-                process.join(STOP_TIMEOUT)
-                _end_group(process)
-                if process.exitcode is not None:
-                    process.close()
-
-
-def _end_group(process: BaseProcess) -> None:
-    """End what a worker's environments have started and left behind: its process group."""
-    assert process.pid is not None
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _with_traceback(error: FastrlError, text: str) -> FastrlError:
-    error.traceback_text = text
-    return error
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Start children that do not run the caller's script again.
-
-    Everything of the script that a child needs is sent with cloudpickle, so a script needs no
-    `if __name__ == "__main__"` guard, and works in notebooks.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def context(method: str) -> multiprocessing.context.BaseContext:
-    """The multiprocessing context; a fork server loads the workers' modules only once."""
-    chosen = multiprocessing.get_context(method)
-    if method == "forkserver":
-        chosen.set_forkserver_preload(PRELOADED)
-    return chosen
+                end(process, STOP_TIMEOUT)

@@ -1,0 +1,61 @@
+"""Looking at an environment in a process of its own.
+
+It may hang, exit, crash or leave processes behind: none of that may happen to the caller.
+"""
+
+from __future__ import annotations
+
+from multiprocessing.connection import Connection
+
+import cloudpickle
+
+from sampler.config import SamplerConfig
+from sampler.errors import EnvError
+from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
+from sampler.supervisor.child import error_of, prepare_child, report
+from sampler.supervisor.launch import context, end, pickled, start
+
+END_TIMEOUT = 2.0  # seconds
+
+
+def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
+    """What `inspect_environment` finds out. Raises EnvError or ConfigError, like that.
+
+    Also raises EnvError where the environment does not answer within `start_timeout` seconds.
+    """
+    sent = pickled(config, f"env {config.env_name}")
+    chosen = context(config.start_method)
+    ours, theirs = chosen.Pipe(duplex=False)
+    process = chosen.Process(target=_main, args=(theirs, sent), name="fastrl inspection")
+    try:
+        start(process)
+        theirs.close()
+        if not ours.poll(config.start_timeout):
+            raise EnvError(
+                f"env {config.env_name}: not made and reset within start_timeout="
+                f"{config.start_timeout:g} s; raise it, or correct the environment"
+            )
+        try:
+            facts, text = cloudpickle.loads(ours.recv_bytes())
+        except EOFError:
+            process.join()
+            raise EnvError(
+                f"env {config.env_name}: its process ended while it was made and reset "
+                f"(exit code {process.exitcode}); correct the environment"
+            ) from None
+    finally:
+        ours.close()
+        end(process, END_TIMEOUT)
+    if text:
+        raise error_of(text, EnvError)
+    return facts
+
+
+def _main(connection: Connection, sent: bytes) -> None:
+    prepare_child()
+    facts, text = None, ""
+    try:
+        facts = inspect_environment(cloudpickle.loads(sent))
+    except Exception as error:
+        text = report(error)
+    connection.send_bytes(cloudpickle.dumps((facts, text)))

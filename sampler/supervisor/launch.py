@@ -1,0 +1,78 @@
+"""Starting worker processes, and ending them with everything that they have started."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import cloudpickle
+
+from sampler.errors import ConfigError
+from sampler.resources import thread_environment
+
+PRELOADED = ["sampler.rollout_worker.process", "sampler.policy_worker.process"]
+
+
+def context(method: str) -> Any:
+    """The multiprocessing context; a fork server loads the workers' modules only once."""
+    chosen = multiprocessing.get_context(method)
+    if method == "forkserver":
+        chosen.set_forkserver_preload(PRELOADED)
+    return chosen
+
+
+def pickled(value: Any, what: str) -> bytes:
+    """`value` for a worker process. Raises ConfigError, naming `what`, if it cannot be sent."""
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(
+            f"{what} cannot be sent to worker processes ({reason}); "
+            "make what cannot be pickled inside the callable, not outside"
+        ) from error
+
+
+def start(process: BaseProcess) -> None:
+    """Start a worker process: single-threaded libraries, and no second run of the script."""
+    with thread_environment(1), _without_main():
+        process.start()
+
+
+def end(process: BaseProcess, timeout: float) -> None:
+    """Kill a process if it is still there, and what it has started and left behind."""
+    if process.is_alive():
+        process.kill()
+    process.join(timeout)
+    end_group(process)
+    if process.exitcode is not None:
+        process.close()
+
+
+def end_group(process: BaseProcess) -> None:
+    """End what a worker's environments have started and left behind: its process group."""
+    assert process.pid is not None
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start children that do not run the caller's script again.
+
+    Everything of the script that a child needs is sent with cloudpickle, so a script needs no
+    `if __name__ == "__main__"` guard, and works in notebooks.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

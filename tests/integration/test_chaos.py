@@ -1,0 +1,241 @@
+"""Processes that are killed or stopped at random instants: no hang, nothing wrong, nothing left."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import replace
+
+import psutil
+import pytest
+from helpers.counting import CounterChecker
+from helpers.models import make_history
+from helpers.processes import PATIENCE, marked, open_files, wait_until, workers_of
+
+from sampler import Sampler, SamplerConfig
+
+CONFIG = SamplerConfig(
+    env="fastrl/Counter-v0",
+    env_kwargs={"max_length": 12, "copies": 8},
+    workers=4,
+    envs_per_worker=4,
+    rollout=8,
+    batch=8,
+    policy_workers=2,
+    inference="random",
+    max_restarts=10_000,
+    seed=11,
+)
+
+
+class Killer(threading.Thread):
+    """Kills and stops workers of a sampler at random instants, a number of times."""
+
+    def __init__(self, sampler, times, rows, pause=0.03, seed=0):
+        super().__init__(daemon=True)
+        self.rows = rows
+        self.times, self.pause = times, pause
+        self.random = random.Random(seed)
+        self.killed = set()
+        self.stopped = 0
+
+    def run(self):
+        done = 0
+        while done < self.times:
+            time.sleep(self.random.uniform(0, self.pause))
+            pid = self.random.choice(self.rows)["pid"]
+            if pid == 0 or pid in self.killed:
+                continue  # not started yet
+            done += 1
+            kind = self.random.choice(["kill", "kill", "stop", "stop and kill"])
+            if kind != "kill":
+                self.stopped += 1
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(self.random.uniform(0, 5 * self.pause))
+            if kind == "stop":
+                os.kill(pid, signal.SIGCONT)
+            else:
+                os.kill(pid, signal.SIGKILL)
+                self.killed.add(pid)
+
+
+def survive(sampler, checker, killer):
+    """Consume and check batches while the killer works, then until everybody is well again."""
+    killer.start()
+    while killer.is_alive():
+        checker.add(sampler.get_batch(timeout=PATIENCE))
+    counters = sampler._shared.counters
+
+    def recovered():
+        ready = all(row["ready"] for row in (*counters.rollout, *counters.policy))
+        return ready and sampler.stats()["restarts"] == len(killer.killed)
+
+    wait_until(recovered, "all workers to be there again")
+    for _ in range(3 * sampler.config.batch_buffers):
+        checker.add(sampler.get_batch(timeout=PATIENCE))
+    checker.drain()
+    checker.check()
+    assert killer.killed
+    assert sampler.stats()["restarts"] == len(killer.killed)
+    steps = sampler.stats()["steps"]
+    delivered, lost = checker.counts["steps"], sampler.stats()["lost_steps"]
+    # A step between the environment and the counter, or a row between the two, may go uncounted.
+    slack = len(killer.killed) * sampler.config.envs_per_worker * 2
+    assert abs(steps - delivered - lost) <= slack
+    return checker
+
+
+@pytest.mark.parametrize(
+    ("victims", "kills"),
+    [
+        ("rollout", 12),
+        ("policy", 6),
+        pytest.param("rollout", 100, marks=pytest.mark.slow),
+        pytest.param("policy", 100, marks=pytest.mark.slow),
+        pytest.param("both", 200, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("overlap", [0, 5])
+def test_workers_are_killed_and_stopped(victims, kills, overlap):
+    with Sampler(replace(CONFIG, overlap=overlap)) as sampler:
+        counters = sampler._shared.counters
+        rows = counters.rollout if victims == "rollout" else counters.policy
+        if victims == "both":
+            rows = [*counters.rollout, *counters.policy]
+        checker = CounterChecker(sampler, restarts=kills)
+        survive(sampler, checker, Killer(sampler, kills, rows))
+        assert not checker.given_up
+
+
+@pytest.mark.slow
+def test_workers_are_killed_while_late_rows_are_given_up():
+    with Sampler(replace(CONFIG, straggler_timeout=0.05)) as sampler:
+        counters = sampler._shared.counters
+        checker = CounterChecker(sampler, gaps=True, restarts=200)
+        rows = [*counters.rollout, *counters.policy]
+        survive(sampler, checker, Killer(sampler, 200, rows))
+
+
+@pytest.mark.slow
+def test_policy_workers_with_recurrent_state_are_killed():
+    """Their states are lost: the rows that went on from them begin again."""
+    config = replace(CONFIG, inference="model", precision="float32")
+    with Sampler(config, make_history) as sampler:
+        sampler.get_batch()
+        counters = sampler._shared.counters
+        checker = CounterChecker(sampler, gaps=True, restarts=60)
+        killer = Killer(sampler, 20, [*counters.rollout, *counters.policy], pause=1.0)
+        survive(sampler, checker, killer)
+        assert checker.given_up == 0
+
+
+SCRIPT = """
+    import subprocess, sys
+    import gymnasium as gym
+    from sampler import Sampler, SamplerConfig
+    from sampler.envs.counter import CounterEnv
+
+    class WithChild(CounterEnv):
+        def __init__(self):
+            super().__init__()
+            self.child = subprocess.Popen(["sleep", "1000"])
+
+        def close(self):
+            pass  # forgets its child
+
+    config = SamplerConfig(env=WithChild, workers=3, envs_per_worker=2, rollout=8, batch=4,
+                           policy_workers=2, inference="random")
+    with Sampler(config) as sampler:
+        for number, batch in enumerate(sampler):
+            if number == 20:
+                print("running", flush=True)
+            if number == {last}:
+                break
+    print("closed", flush=True)
+    sys.stdin.read()
+"""
+
+
+def start_script(last):
+    mark = f"FASTRL_TEST_MARK={uuid.uuid4()}"
+    name, value = mark.split("=")
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT.replace("{last}", str(last)))],
+        env={**os.environ, name: value},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return process, mark
+
+
+def end(process, mark):
+    """Whatever a test left, so that it does not disturb the next."""
+    for left in marked(mark):
+        with suppress(psutil.NoSuchProcess):
+            left.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_nothing_is_left_when_the_caller_is_killed(stopped):
+    process, mark = start_script(last=-1)
+    try:
+        assert process.stdout.readline() == "running\n"
+        family = [p for p in marked(mark) if p.pid != process.pid]
+        # Five workers, an environment's child for each lane, multiprocessing's two servers.
+        assert len(family) == 5 + 6 + 2
+        for member in family if stopped else []:
+            if member.ppid() != process.pid:  # not multiprocessing's servers
+                member.suspend()
+        process.kill()
+        process.wait()
+        wait_until(lambda: not marked(mark), "the end of the family")
+    finally:
+        end(process, mark)
+
+
+def test_nothing_is_left_of_environments_when_a_sampler_closes():
+    process, mark = start_script(last=25)
+    try:
+        assert process.stdout.readline() == "running\n"
+        assert process.stdout.readline() == "closed\n"
+        family = [" ".join(p.cmdline()) for p in marked(mark) if p.pid != process.pid]
+        assert len(family) == 2
+        assert all("multiprocessing" in line for line in family)
+    finally:
+        end(process, mark)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_the_caller_may_be_killed_at_any_instant(seed):
+    process, mark = start_script(last=-1)
+    try:
+        time.sleep(random.Random(seed).uniform(0.2, 3.0))
+        process.kill()
+        process.wait()
+        wait_until(lambda: not marked(mark), "the end of the family")
+    finally:
+        end(process, mark)
+
+
+def test_killed_workers_leave_no_descriptors():
+    with Sampler(CONFIG) as sampler:
+        sampler.get_batch()
+    del sampler
+    before = open_files()
+    with Sampler(CONFIG) as sampler:
+        checker = CounterChecker(sampler, restarts=10)
+        survive(sampler, checker, Killer(sampler, 5, sampler._shared.counters.rollout))
+    del sampler, checker
+    assert open_files() == before
+    assert workers_of() == []
