@@ -38,7 +38,7 @@ class Settings(Sampling):
     learner_precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the learner's forward pass."""
     threads: int | None = None
-    """Torch threads of the learner; None: as many as torch takes."""
+    """Torch threads of the learner; None: as `fastrl-train` has it, the cores left over."""
 
 
 def make_trainer(settings: Settings) -> Any:
@@ -49,9 +49,10 @@ def make_trainer(settings: Settings) -> Any:
     from sampler.learner.appo import APPO, APPOConfig
     from sampler.learner.trainer import Trainer
     from sampler.models import make_model
+    from sampler.resources import spare_threads
 
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    spare = spare_threads(settings.workers, settings.policy_workers)
+    torch.set_num_threads(settings.threads or spare)
     sampler = Sampler(settings.sampler_config(), model=make_model)
     spaces = sampler.observation_space, sampler.action_space
     learner = APPO(
