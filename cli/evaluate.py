@@ -4,47 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
-from tyro.conf import Positional
-
-from cli.command_line import parse
 from cli.exits import StopSignals, leave, run_command
-from cli.run_folder import find_run
-from sampler.errors import ConfigError
-
-if TYPE_CHECKING:
-    from sampler.evaluation import Evaluation
 
 PROG = "fastrl-eval"
-DESCRIPTION = "Play a run's checkpoint, without learning, and print raw whole-game scores."
-
-
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """What is played, and how."""
-
-    run: Positional[str] = "latest"
-    """Run folder, or its name in run_dir."""
-    run_dir: str = "runs"
-    """Folder that holds the run folders."""
-    checkpoint: str = "latest"
-    """latest, best (by evaluation while training), or a checkpoint's file."""
-    episodes: int = 10
-    """Whole games in all; every lane plays as many, its first ones."""
-    lanes: int = 5
-    """Environments side by side."""
-    sampled: bool = False
-    """Draw actions from the policy; --greedy, the default, takes the most likely ones."""
-    seed: int = 0
-    """Root of the evaluation's own random streams."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("episodes", 1), ("lanes", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least {least}")
 
 
 def main() -> NoReturn:
@@ -58,54 +22,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _evaluate(arguments: Sequence[str], signals: StopSignals) -> int:
-    given = ["--no-sampled" if argument == "--greedy" else argument for argument in arguments]
-    chosen = parse(EvaluateOptions(), given, PROG, DESCRIPTION)
-    folder = find_run(chosen.run, chosen.run_dir)
+    # here, not above: it needs seconds, in which signals already have to end in one line
+    from cli.evaluating import evaluate_run
 
-    from cli.options import saved_options  # needs torch, which takes seconds to import
-
-    options = saved_options(folder)
-    state, file = _load(folder, chosen.checkpoint)
-    print(f"{folder.name}: {file.name}, {state['steps']:,} steps", flush=True)
-    result = options.play(
-        state,
-        episodes=chosen.episodes,
-        lanes=chosen.lanes,
-        seed=chosen.seed,
-        greedy=not chosen.sampled,
-    )
-    for line in _describe(result, "sampled" if chosen.sampled else "greedy"):
-        print(line)
+    evaluate_run(arguments)
     return 0
-
-
-def _load(folder: Path, which: str) -> tuple[dict[str, Any], Path]:
-    """The state of a checkpoint of the run in `folder`, and its file."""
-    from sampler.learner import checkpoint
-    from sampler.learner.checkpoint import CheckpointStore
-
-    store = CheckpointStore(
-        folder / "checkpoints", report=lambda text: print(f"warning: {text}", file=sys.stderr)
-    )
-    if which == "latest":
-        return store.load_latest()
-    if which == "best" and not store.best.exists():
-        raise ConfigError(
-            f"{folder.name} has no best checkpoint: it was trained without --eval-every; "
-            "use --checkpoint latest"
-        )
-    file = store.best if which == "best" else Path(which)
-    return checkpoint.load(file), file
-
-
-def _describe(result: Evaluation, actions: str) -> list[str]:
-    scores = " ".join(f"{score:g}" for score in result.scores)
-    return [
-        f"scores  {scores}",
-        f"mean {result.mean:.2f}  std {result.std:.2f}  "
-        f"({len(result.scores)} whole games, raw scores, {actions} actions, "
-        f"mean length {result.lengths.mean():,.1f} steps)",
-    ]
 
 
 if __name__ == "__main__":

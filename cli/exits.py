@@ -1,6 +1,7 @@
 """How a command ends: one line and an exit code, never a traceback.
 
-0 done, 1 a failure, 2 a configuration that cannot work, 130 SIGINT, 143 SIGTERM.
+0 done, 1 a failure, 2 a configuration that cannot work, 130 SIGINT, 143 SIGTERM. This module loads
+nothing that takes time: until its handlers are in place, a signal would end in a traceback.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
-
-from sampler.errors import ConfigError, FastrlError, one_line
 
 GRACE_SECONDS = 4.5
 """From the first signal to the exit, whatever still has to be saved by then."""
@@ -100,22 +99,17 @@ class _Deferred:
 
 def run_command(prog: str, command: Callable[[StopSignals], int]) -> int:
     """Run `command` and turn the way it ends into an exit code, with one line on stderr."""
-    signals = StopSignals(prog)
-    with signals:
+    with StopSignals(prog) as signals:
         try:
             code = command(signals)
         except Stopped:
             code = signals.exit_code
-        except ConfigError as error:
-            code = _fail(prog, one_line(error), 2)
-        except FastrlError as error:
-            code = _fail(prog, one_line(error), 1)
         except BrokenPipeError:
             # whoever read the output is gone; nothing can be printed, not even at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             code = _fail(prog, "standard output was closed", 1)
         except Exception as error:
-            code = _fail(prog, _unexpected(error), 1)
+            code = _fail(prog, *_explain(error))
     return signals.exit_code or code
 
 
@@ -124,6 +118,7 @@ def leave(code: int) -> NoReturn:
 
     By then everything is saved and closed, and taking torch apart can take seconds.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ending already
     if code > 128:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -136,13 +131,17 @@ def _fail(prog: str, message: str, code: int) -> int:
     return code
 
 
-def _unexpected(error: Exception) -> str:
-    """An error that nobody planned for: the message names its place.
+def _explain(error: Exception) -> tuple[str, int]:
+    """An error as a line and an exit code. One that nobody planned for is given its place.
 
     The traceback is in the run's log.txt; FASTRL_TRACEBACK=1 prints it, too.
     """
+    from sampler.errors import ConfigError, FastrlError, one_line
+
     if os.environ.get("FASTRL_TRACEBACK"):
         traceback.print_exception(error)
+    if isinstance(error, FastrlError):
+        return one_line(error), 2 if isinstance(error, ConfigError) else 1
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return one_line(error) + place
+    return one_line(error) + place, 1

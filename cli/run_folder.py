@@ -76,17 +76,19 @@ class RunFolder:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {shlex.join(command)}\n")
 
     def start_log(self) -> None:
-        """Send this process's log records (level INFO and above) to log.txt."""
+        """Send this process's log records (level INFO and above) and warnings to log.txt."""
         handler = RotatingFileHandler(self.log_file, maxBytes=LOG_BYTES, backupCount=LOG_COPIES)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         root = logging.getLogger()
         root.addHandler(handler)
         root.setLevel(min(root.level or logging.WARNING, logging.INFO))
+        logging.captureWarnings(True)
         self._log_handler = handler
 
     def close(self) -> None:
         """Close the log and give the lock back. Calling it again does nothing."""
         if self._log_handler is not None:
+            logging.captureWarnings(False)
             logging.getLogger().removeHandler(self._log_handler)
             self._log_handler.close()
             self._log_handler = None

@@ -52,7 +52,7 @@ def test_the_main_commands_are_on_the_first_screen():
 
 def test_every_flag_named_in_it_exists():
     from cli.command_line import flags
-    from cli.evaluate import EvaluateOptions
+    from cli.evaluating import EvaluateOptions
     from cli.options import SHORT, parse_options
 
     options, _ = parse_options(["--env", "CartPole-v1"])
