@@ -121,7 +121,7 @@ class Program:
         size = os.fstat(self._log.fileno()).st_size
         log = os.pread(self._log.fileno(), size, 0).decode(errors="replace")
         words = " | ".join(log.strip().splitlines()[-lines:])
-        return ProgramError(f"{' '.join(self.command)} {what}; its last words: {words}")
+        return ProgramError(f"{shown(self.command)} {what}; its last words: {words}")
 
     def _read(self, descriptor: int) -> None:
         with os.fdopen(descriptor) as stream:
@@ -133,6 +133,17 @@ class Program:
         with self._arrived:
             self._ended = True
             self._arrived.notify_all()
+
+
+def shown(words: Sequence[str], env: Mapping[str, str] | None = None) -> str:
+    """A command as one would type it in the repository's root."""
+    root = PROGRAMS.parents[1]
+    places = ((sys.executable, "python"), (f"{root}/", ""), (str(Path.home()), "~"))
+    settings = [f"{name}={value}" for name, value in (env or {}).items()]
+    text = " ".join([*settings, *words])
+    for place, name in places:
+        text = text.replace(place, name)
+    return text
 
 
 def _unwind_on_sigterm() -> None:

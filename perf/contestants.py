@@ -17,7 +17,7 @@ from typing import Any
 from perf import overhead, scale, train
 from perf.ceiling import ceiling_program
 from perf.common import cores
-from perf.contest import PROGRAMS, LiveSampler, LiveTrainer, Program
+from perf.contest import PROGRAMS, LiveSampler, LiveTrainer, Program, shown
 from perf.limit import limit_program, sleep_program
 from perf.settings import Sampling
 from perf.venvs import environment, version
@@ -101,7 +101,10 @@ def peer(
     for flags in candidates:
         words = [interpreter, str(PROGRAMS / script), *flags.split()]
         yield Contestant(
-            name, flags, partial(Program, words, env, warm_up, start_timeout=300.0), " ".join(words)
+            name,
+            flags,
+            partial(Program, words, env, warm_up, start_timeout=300.0),
+            shown(words, env),
         )
 
 
@@ -139,7 +142,7 @@ def alone(name: str, make: Callable[[], Program]):
 
     def entries(lab: Lab) -> Iterator[Contestant]:
         program = make()
-        yield Contestant(name, "", make, " ".join(program.command))
+        yield Contestant(name, "", make, shown(program.command))
 
     return entries
 

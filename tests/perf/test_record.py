@@ -1,0 +1,77 @@
+"""Reports become tables, and tables find their places in the document."""
+
+from __future__ import annotations
+
+import pytest
+
+from perf import record
+from perf.record import DOCS, PARTS, block, fill, markdown
+
+MACHINE = {"processor": "Some CPU", "cores": 2, "python": "3.11.7", "load_before": 0.1}
+
+
+def test_text_goes_between_the_marks_of_its_part():
+    document = (
+        "a\n<!-- begin one -->\nold\n<!-- end one -->\n<!-- begin two -->\n<!-- end two -->\n"
+    )
+    filled = fill(document, "two", "new \\1")
+    assert filled == document.replace("begin two -->\n", "begin two -->\nnew \\1\n")
+    assert fill(filled, "two", "newer") == filled.replace("new \\1", "newer")
+    with pytest.raises(ValueError, match="no marks for 'three'"):
+        fill(document, "three", "new")
+
+
+def test_the_document_has_a_place_for_every_part():
+    document = (DOCS / "performance.md").read_text()
+    for name in PARTS:
+        fill(document, name, "")
+
+
+def test_markdown_table():
+    assert markdown(("", "a"), [("x", "1")]) == "|  | a |\n| --- | --- |\n| x | 1 |"
+
+
+def test_a_block_shows_command_machine_and_figures():
+    report = {
+        "machine": MACHINE,
+        "rounds": {"sps": [90.0, 80.0, 100.0], "ideal_sps": [100.0, 100.0, 100.0]},
+        "share_range": [0.8, 1.0],
+        "share": 0.9,
+        "rollout_wait_share": 0.02,
+        "rollout_wait_share_range": [0.01, 0.03],
+        "stages": {"rollout": {"step": 0.95, "wait": 0.02, "other": 0.03}},
+    }
+    text = block("scale", report)
+    assert text.startswith(
+        "    python -m perf.scale --workers 32 --step-us 400 --json docs/figures/"
+    )
+    assert "Some CPU, 2 cores" in text
+    assert "| steps/s | 90 (80 to 100) |" in text
+    assert "| share of it | 0.900 (0.800 to 1.000) |" in text
+    assert "| rollout: time in | step 95.0%, wait 2.0%, other 3.0% |" in text
+
+
+def test_a_comparison_names_settings_and_who_is_missing():
+    facts = {
+        "rate": 400.0,
+        "rounds": [400.0],
+        "to_baseline": {"median": 1.0, "low": 1.0, "high": 1.0, "count": 1},
+        "settings": "--num-envs 8",
+    }
+    task = {
+        "unit": "frames/s",
+        "contestants": {"peer": facts},
+        "missing": ["other: no wheel"],
+        "machine": MACHINE,
+    }
+    assert record.comparison({"tasks": {"random": task}}) == [
+        ("peer", "400 frames/s", "1.000", "`--num-envs 8`"),
+        ("missing", "other: no wheel", "", ""),
+    ]
+
+
+def test_waiting_for_a_quiet_machine(monkeypatch, capsys):
+    used = iter([90.0, 40.0, 1.0])
+    monkeypatch.setattr(record.psutil, "cpu_percent", lambda interval: next(used))
+    record.wait_until_quiet(busy=8.0)
+    assert capsys.readouterr().err.count("waiting") == 2
