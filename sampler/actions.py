@@ -74,6 +74,8 @@ def flatten_mask(space: gym.Space, mask: Any) -> np.ndarray:
     flat = np.concatenate([np.ravel(part) for part in _arrays(mask)]).astype(bool)
     if flat.size != size:
         raise EnvError(f"the action mask has {flat.size} entries, but {space} needs {size}")
+    if not _permits_one_of_each(space, flat):
+        raise EnvError(f"the action mask permits no action of {space}; permit at least one")
     return flat
 
 
@@ -87,6 +89,14 @@ def _arrays(mask: Any) -> list[Any]:
     if isinstance(mask, tuple | list):
         return [array for part in mask for array in _arrays(part)]
     return [mask]
+
+
+def _permits_one_of_each(space: gym.Space, mask: np.ndarray) -> bool:
+    """Whether every choice that a leaf asks for has a permitted answer."""
+    if isinstance(space, spaces.MultiDiscrete):
+        ends = np.cumsum(space.nvec.ravel())
+        return bool(np.logical_or.reduceat(mask, np.append(0, ends[:-1])).all())
+    return not isinstance(space, spaces.Discrete) or bool(mask.any())
 
 
 def _leaf_mask_size(space: gym.Space) -> int:

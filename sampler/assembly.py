@@ -94,8 +94,8 @@ def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
         steps=config.rollout,
         overlap=config.overlap,
         rows_per_token=config.lanes_per_group,
-        observations=_array_specs(facts.observation_space, "obs"),
-        actions=_array_specs(facts.action_space, "actions"),
+        observations=_array_specs(facts.observation_space, "observation", "obs"),
+        actions=_array_specs(facts.action_space, "action", "actions"),
         frame_stack=facts.frame_stack,
         action_mask_size=facts.action_mask_size,
         outputs={"log_probs": ()} | (parts.outputs if parts else {}),
@@ -137,8 +137,11 @@ def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
     return shared.weights.copies
 
 
-def _array_specs(space: gym.Space, name: str) -> tuple[ArraySpec, ...]:
-    return tuple(ArraySpec(leaf.name, leaf.shape, leaf.dtype) for leaf in leaves(space, name))
+def _array_specs(space: gym.Space, kind: str, name: str) -> tuple[ArraySpec, ...]:
+    found = leaves(space, name)
+    if not found:
+        raise ConfigError(f"the {kind} space {space} has no entries; give it at least one")
+    return tuple(ArraySpec(leaf.name, leaf.shape, leaf.dtype) for leaf in found)
 
 
 def _prepare_model(
