@@ -126,7 +126,7 @@ def test_a_fast_sampler_is_held_back():
             return True
 
         learner.learn = learn  # type: ignore[method-assign]
-        for _ in range(10):
+        for _ in range(5):
             learner.update(sampler.get_batch(), lambda: 0)
-        assert len(made) == 2 * 10 * 32 // 16
+        assert len(made) == 2 * 5 * 32 // 16
         assert learner.ratio.value == 2.0
