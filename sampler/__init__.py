@@ -7,6 +7,7 @@ from sampler.errors import (
     ConfigError,
     EnvError,
     FastrlError,
+    ModelError,
     ReleasedBatchError,
     WorkerError,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "ConfigError",
     "EnvError",
     "FastrlError",
+    "ModelError",
     "ReleasedBatchError",
     "Sampler",
     "SamplerConfig",

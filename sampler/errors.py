@@ -26,6 +26,10 @@ class EnvError(FastrlError, RuntimeError):
     """An environment raised, hung, died or broke its own spaces (exit code 1)."""
 
 
+class ModelError(FastrlError, RuntimeError):
+    """A model returned what cannot be acted on: NaN (exit code 1)."""
+
+
 class WorkerError(FastrlError, RuntimeError):
     """A rollout or policy worker failed more often than `max_restarts` allows (exit code 1)."""
 

@@ -168,6 +168,12 @@ class Sampler:
                 f"the published model differs from the sampler's in {sorted(missing)[0]!r}; "
                 "publish a model made by the same factory"
             )
+        for name, _, shape, *_ in self._parameters.entries:
+            if state[name].shape != shape:
+                raise ConfigError(
+                    f"the published model's {name} has shape {list(state[name].shape)}, expected "
+                    f"{list(shape)}; publish a model made by the same factory"
+                )
         weights = self._shared.weights
         self._parameters.copy(state, self._parameters.views(weights.begin()))
         version = weights.publish()
@@ -183,7 +189,16 @@ class Sampler:
 
     def set_epsilon(self, epsilon: float | np.ndarray) -> None:
         """Exploration of models with Q-values: one probability, or one for each lane, [lanes]."""
-        self._shared.epsilon[:] = epsilon
+        try:
+            values = np.broadcast_to(np.asarray(epsilon, np.float32), self._shared.epsilon.shape)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"epsilon={epsilon!r} is neither a number nor one for each of the "
+                f"{self.config.lanes} lanes"
+            ) from None
+        if not ((values >= 0) & (values <= 1)).all():
+            raise ConfigError(f"epsilon={epsilon!r} is not between 0 and 1")
+        self._shared.epsilon[:] = values
 
     # ---- everything else
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sampler.errors import EnvError, ModelError
 from sampler.models import distribution_for, epsilon_greedy, epsilon_greedy_log_prob, load_weights
 from sampler.policy_worker.device import pin
 from sampler.policy_worker.parameters import ParameterBlock
@@ -50,6 +51,8 @@ class ModelActor:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.distribution = distribution_for(model, action_space)
         self.observation_names = observation_fields(shared)
+        # The model's own outputs first: where they are NaN, so are the log-probabilities.
+        self._checked = sorted(spec.outputs, key=lambda name: name == "log_probs")
         self.model_inputs = getattr(model, "inputs", ("obs",))
         self.inputs = [*self.observation_names, "age"]
         if spec.action_mask_size:
@@ -109,7 +112,25 @@ class ModelActor:
         if lanes is not None:
             beginnings = self._beginning_states(requests, lanes, state)
             self._state[lanes] = new_state
-        return {name: tensor.cpu().numpy() for name, tensor in fields.items()}, beginnings
+        stored = {name: tensor.cpu().numpy() for name, tensor in fields.items()}
+        for name in self._checked:
+            if np.isnan(stored[name]).any():
+                self._refuse(name, stored[name], requests, inputs)
+        return stored, beginnings
+
+    def _refuse(
+        self, name: str, output: np.ndarray, requests: Requests, inputs: dict[str, np.ndarray]
+    ) -> None:
+        """Raise the error for an output [N, ...] that holds NaN, naming its cause."""
+        lane = int(np.argwhere(np.isnan(output))[0, 0])
+        where = f"lane {self._lanes[requests.lanes[lane]]}"
+        for source in self.observation_names:
+            if inputs[source].dtype.kind == "f" and not np.isfinite(inputs[source][lane]).all():
+                raise EnvError(f"{where}: the environment's {source} is not finite; correct it")
+        raise ModelError(
+            f"{where}: the model's output {name!r} is NaN (weights of version "
+            f"{self.shared.weights.version}); publish finite weights, and check the model's range"
+        )
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)

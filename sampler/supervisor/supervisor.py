@@ -11,7 +11,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
 from sampler.config import SamplerConfig
-from sampler.errors import EnvError, FastrlError, WorkerError
+from sampler.errors import ConfigError, EnvError, FastrlError, ModelError, WorkerError
 from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
 from sampler.supervisor.child import error_of
@@ -117,8 +117,9 @@ class Supervisor:
         end_group(process)
         process.close()
         worker.process = None
-        if reported and not worker.counters["ready"] and not worker.restarts:
-            self._fail(error)  # it never worked: a restart would only repeat the error
+        never_worked = reported and not worker.counters["ready"] and not worker.restarts
+        if never_worked or isinstance(error, ConfigError | ModelError):
+            self._fail(error)  # a restart would only repeat the error
         elif self.restarts >= self.config.max_restarts:
             limit = f"gave up after {self.config.max_restarts} restarts (max_restarts): {error}"
             last = type(error)(limit)

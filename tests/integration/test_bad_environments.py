@@ -129,7 +129,10 @@ WRONG_VALUES = {
         "reward nan (step 0 of the row); rewards must be finite: "
         "correct or clip them in the environment",
     ),
-    "reward beyond float32": ({"reward": lambda t: np.float64(-1e300)}, "reward -inf (step 0 of the row)"),
+    "reward beyond float32": (
+        {"reward": lambda t: np.float64(-1e300)},
+        "reward -inf (step 0 of the row)",
+    ),
     "text as terminated": (
         {"terminated": lambda t: "no"},
         "step() returned terminated='no' of type str; return a bool",

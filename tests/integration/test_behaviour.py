@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from helpers.models import Wave
+from helpers.wave import Wave
 
 from sampler import Sampler, SamplerConfig
 from sampler.models import (
