@@ -59,7 +59,7 @@ class Alarms:
     and came back.
     """
 
-    def __init__(self, action_space: gym.Space, patience: int = 50) -> None:
+    def __init__(self, action_space: gym.Space, patience: int = 100) -> None:
         self.patience = patience
         self._entropy_floor = entropy_floor(action_space)
         self._bad: dict[str, int] = {}

@@ -156,9 +156,10 @@ CHOICES: dict[tuple[str, str], Choice] = {
     ("classic control", "appo"): Choice(
         {"workers": 2, "envs_per_worker": 8, "rollout": 16, "batch": 16},
         {
-            "learning_rate": 1e-3,
+            "learning_rate": 2e-3,
             "anneal_learning_rate": True,
             "max_grad_norm": 1.0,
+            "entropy_coef": 0.01,
             "clip": 0.2,
             "value_clip": 0.0,
             "epochs": 4,
@@ -183,11 +184,10 @@ CHOICES: dict[tuple[str, str], Choice] = {
     ("classic control", "impala"): Choice(
         {"workers": 2, "envs_per_worker": 8, "rollout": 16, "batch": 16},
         {
-            "learning_rate": 2e-3,
+            "learning_rate": 3e-3,
             "optimiser": "adam",
             "epsilon": 1e-5,
             "max_grad_norm": 0.5,
-            "entropy_coef": 0.003,
             "reward_clip": 0.0,
             "normalise_rewards": True,
             "reduction": "mean",
@@ -195,11 +195,10 @@ CHOICES: dict[tuple[str, str], Choice] = {
         {},
     ),
     ("classic control", "a2c"): Choice(
-        {"workers": 2, "envs_per_worker": 8, "rollout": 8},
+        {"workers": 2, "envs_per_worker": 8, "rollout": 16},
         {
-            "learning_rate": 1e-3,
+            "learning_rate": 3e-3,
             "optimiser": "adam",
-            "entropy_coef": 0.0,
             "normalise_rewards": True,
         },
         {},
