@@ -10,38 +10,45 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 GRACE_SECONDS = 4.5
 """From the first signal to the exit, whatever still has to be saved by then."""
+URGENT_SECONDS = 2.0
+"""From the first signal until work should be left where it is, to have time for saving."""
 
 
 class Stopped(BaseException):
-    """The first signal arrived at a point where the work can simply be left."""
+    """The work at hand was left, because a signal asked for it and the time runs out."""
 
 
 class StopSignals:
-    """Turns SIGINT and SIGTERM into a request to stop.
+    """What SIGINT and SIGTERM do, with one line on stderr.
 
-    The first one prints one line and sets `event`; the command looks at it between two steps,
-    saves and returns. Outside of `deferred` blocks it also raises Stopped. A second one ends the
-    process at once, as do GRACE_SECONDS without an end; children die with their parent.
+    Outside of `deferred` blocks there is nothing to save, and the process ends at once. In them the
+    first signal sets `event`; the command looks at it between two steps, saves and returns. A
+    second one ends the process at once, as do GRACE_SECONDS without an end. Whenever the process
+    ends, its children end with it.
     """
 
-    def __init__(self, prog: str, on_exit: Callable[[], None] | None = None) -> None:
+    def __init__(self, prog: str) -> None:
         self.signal: int | None = None
-        self.note = "stopping"
-        """What the line says is happening."""
         self.event = threading.Event()
-        self.on_exit = on_exit
+        self.note = "saving"
+        """What the line says is happening in a deferred block."""
+        self.on_exit: Callable[[], None] = lambda: None
+        """Called before the process ends at once: gives the terminal back."""
         self._prog = prog
         self._deferred = 0
+        self._since = 0.0
         self._timer = threading.Timer(GRACE_SECONDS, self._end)
         self._timer.daemon = True
-        self._previous: dict[int, object] = {}
+        self._previous: dict[int, Any] = {}
 
     @property
     def requested(self) -> bool:
@@ -53,6 +60,20 @@ class StopSignals:
         """128 + the signal's number, 0 without one."""
         return 0 if self.signal is None else 128 + self.signal
 
+    @property
+    def urgent(self) -> bool:
+        """Whether a signal arrived URGENT_SECONDS ago: what is left of the time is for saving."""
+        return self.requested and time.monotonic() - self._since > URGENT_SECONDS
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """A block in which the first signal only sets `event`."""
+        self._deferred += 1
+        try:
+            yield
+        finally:
+            self._deferred -= 1
+
     def __enter__(self) -> StopSignals:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._handle)
@@ -61,40 +82,24 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-    def deferred(self) -> _Deferred:
-        """A block in which the first signal only sets `requested`."""
-        return _Deferred(self)
+            signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
+        if self.requested:
             self._end()
         self.signal = number
+        self._since = time.monotonic()
         self.event.set()
-        name = signal.Signals(number).name
-        # os.write: printing from a handler may meet a print that it interrupted
-        line = f"{self._prog}: {name}: {self.note}; a second signal ends at once\n"
-        os.write(2, line.encode())
-        self._timer.start()
+        doing = f"{self.note}; a second signal ends at once" if self._deferred else "stopped"
+        line = f"{self._prog}: {signal.Signals(number).name}: {doing}\n"
+        os.write(2, line.encode())  # print may have been interrupted in the middle of a print
         if not self._deferred:
-            raise Stopped
+            self._end()
+        self._timer.start()
 
     def _end(self) -> None:
-        if self.on_exit is not None:
-            self.on_exit()
+        self.on_exit()
         os._exit(self.exit_code)
-
-
-class _Deferred:
-    def __init__(self, signals: StopSignals) -> None:
-        self._signals = signals
-
-    def __enter__(self) -> None:
-        self._signals._deferred += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._signals._deferred -= 1
 
 
 def run_command(prog: str, command: Callable[[StopSignals], int]) -> int:
@@ -102,8 +107,6 @@ def run_command(prog: str, command: Callable[[StopSignals], int]) -> int:
     with StopSignals(prog) as signals:
         try:
             code = command(signals)
-        except Stopped:
-            code = signals.exit_code
         except BrokenPipeError:
             # whoever read the output is gone; nothing can be printed, not even at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from math import ceil
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from cli.background_evaluation import BackgroundEvaluation
 from cli.display import DisplayHandler, PlainDisplay
-from cli.exits import StopSignals
+from cli.exits import Stopped, StopSignals
 from cli.metrics_writer import MetricsWriter
 from cli.options import Options
 from cli.reporter import Reporter
@@ -102,8 +102,11 @@ def _run(
             )
             stack.enter_context(evaluation)
             trainer.hooks += (evaluation,)
+        trainer.learner.optimiser.register_step_post_hook(_leave_if_urgent(signals))
         try:
             progress = trainer.run()
+        except Stopped:
+            progress = trainer.progress
         except (EnvError, WorkerError):
             saver.save()  # the learner is as good as before
             raise
@@ -138,6 +141,20 @@ class Saver:
         if progress.steps > self._saved or not self._store.paths():
             self._store.save(self._trainer.state_dict(), progress.steps)
             self._saved = progress.steps
+
+
+def _leave_if_urgent(signals: StopSignals) -> Callable[..., None]:
+    """A hook of the optimiser that leaves an update too long to be finished after a signal.
+
+    Between two steps of the optimiser the weights are whole. Steps of the environments count only
+    when their batch is finished, so those of this one will not have counted.
+    """
+
+    def hook(*_: object) -> None:
+        if signals.urgent:
+            raise Stopped
+
+    return hook
 
 
 def resumed_seed(seed: int, steps: int) -> int:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cli.exits import Stopped, run_command
+from cli.exits import run_command
 from sampler.errors import ConfigError, EnvError
 
 
@@ -41,20 +41,6 @@ def test_the_command_s_own_code_is_returned():
     assert run_command("prog", lambda signals: 0) == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_work_that_is_not_deferred(capfd, number, code):
-    reached = []
-
-    def command(signals):
-        os.kill(os.getpid(), number)
-        reached.append(True)
-        return 0
-
-    assert run_command("prog", command) == code
-    assert not reached
-    assert capfd.readouterr().err.count("\n") == 1
-
-
 def test_a_deferred_signal_only_asks(capfd):
     def command(signals):
         signals.note = "saving"
@@ -73,19 +59,16 @@ def test_handlers_are_put_back():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_stopped_is_not_an_exception_that_code_swallows():
-    assert not issubclass(Stopped, Exception)
-
-
-def run_script(body, *signals_to_send):
+def run_script(body, *signals_to_send, deferred=True):
     """Run `body` as a command in a process of its own and signal it once it says 'ready'."""
+    block = "with signals.deferred():" if deferred else "if True:"
     script = textwrap.dedent(
-        """
+        f"""
         import sys, time
         from cli import exits
         exits.GRACE_SECONDS = 0.3
         def command(signals):
-            with signals.deferred():
+            {block}
                 print("ready", flush=True)
         """
     ) + textwrap.indent(textwrap.dedent(body), " " * 8)
@@ -100,6 +83,13 @@ def run_script(body, *signals_to_send):
         time.sleep(0.05)  # two signals sent together may arrive in any order
     _, errors = process.communicate(timeout=20)
     return process.returncode, errors
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_what_has_nothing_to_save_at_once(number, code):
+    result, errors = run_script("time.sleep(30)", number, deferred=False)
+    assert result == code
+    assert errors == f"prog: {number.name}: stopped\n"
 
 
 def test_a_second_signal_ends_at_once():

@@ -191,6 +191,14 @@ def command(folder, *arguments, module="cli.train"):
     )
 
 
+def wait_for(process, start):
+    """Read the command's output up to a line that begins with `start`."""
+    for line in process.stdout:
+        if line.startswith(start):
+            return
+    raise AssertionError(f"{start!r} was never printed: {process.stderr.read()}")
+
+
 @pytest.mark.slow
 def test_the_whole_command_with_evaluation(tmp_path):
     often = words("--total-steps 6000 --eval-every 3000 --eval-episodes 4 --log-every 1")
@@ -214,9 +222,7 @@ def test_the_whole_command_with_evaluation(tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_run_with_a_checkpoint_and_no_process_left(tmp_path, number, code):
     process = command(tmp_path, *SMALL, "--total-steps", "10000000")
-    for line in process.stdout:
-        if line.startswith("first batch"):
-            break
+    wait_for(process, "first batch")
     time.sleep(1.0)
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
@@ -234,9 +240,23 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_no_process_left(tmp_path, num
 
 
 @pytest.mark.slow
+def test_a_signal_leaves_an_endless_update_and_saves(tmp_path):
+    process = command(tmp_path, *SMALL, *words("--algo ppo --learner.epochs 10000000"))
+    wait_for(process, "writing to")
+    time.sleep(5.0)  # by now the first update has begun
+    process.send_signal(signal.SIGINT)
+    sent = time.monotonic()
+    _, err = process.communicate(timeout=30)
+    assert time.monotonic() - sent < 5.0
+    assert process.returncode == 130
+    assert err.count("\n") == 1
+    assert CheckpointStore(only_run(tmp_path / "runs") / "checkpoints").paths()
+
+
+@pytest.mark.slow
 def test_a_signal_while_workers_start_ends_in_one_line(tmp_path):
     process = command(tmp_path, *SMALL)
-    assert process.stdout.readline().startswith("appo with settings")  # the preset is chosen
+    wait_for(process, "appo with settings")  # the preset is chosen
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
