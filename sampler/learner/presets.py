@@ -168,16 +168,15 @@ CHOICES: dict[tuple[str, str], Choice] = {
         {},
     ),
     ("classic control", "ppo"): Choice(
-        {"workers": 2, "envs_per_worker": 4, "rollout": 32},
+        {"workers": 2, "envs_per_worker": 8, "rollout": 32},
         {
             "learning_rate": 1e-3,
-            "gamma": 0.98,
-            "lambda_": 0.8,
-            "entropy_coef": 0.0,
+            "lambda_": 0.9,
             "clip": 0.2,
             "value_clip": 0.0,
-            "epochs": 20,
-            "minibatches": 1,
+            "epochs": 10,
+            "minibatches": 2,
+            "normalise_rewards": True,
         },
         {},
     ),
@@ -205,4 +204,20 @@ CHOICES: dict[tuple[str, str], Choice] = {
     ),
 }
 for _algorithm in ALGORITHMS.keys() - OFF_POLICY.keys():
-    CHOICES["continuous control", _algorithm] = CHOICES["classic control", _algorithm]
+    _sampler, _learner, _ = CHOICES["classic control", _algorithm]
+    CHOICES["continuous control", _algorithm] = Choice(
+        _sampler, {**_learner, "entropy_coef": 0.0}, {"normalize_observations": True}
+    )
+CHOICES["continuous control", "ppo"] = Choice(
+    {"workers": 2, "envs_per_worker": 4, "rollout": 128},
+    {
+        "learning_rate": 1e-3,
+        "entropy_coef": 0.0,
+        "clip": 0.2,
+        "value_clip": 0.0,
+        "epochs": 10,
+        "minibatches": 8,
+        "normalise_rewards": True,
+    },
+    {"normalize_observations": True},
+)
