@@ -246,8 +246,10 @@ class CounterChecker:
         """Of the transitions added, without those that rows repeat."""
         counts: dict[str, int] = defaultdict(int)
         for rows in self.rows.values():
-            for row in rows:
-                fresh = slice(0 if row.start == 0 else self.spec.overlap, None)
+            seen = 0  # everything before this time was counted
+            for row in sorted(rows, key=lambda row: row.start):
+                fresh = slice(max(0, seen - row.start), None)
+                seen = row.start + self.spec.steps
                 counts["steps"] += int(row.fields["mask"][fresh].sum())
                 counts["masked_steps"] += int((~row.fields["mask"][fresh]).sum())
                 ended = row.fields["terminated"] | row.fields["truncated"]
