@@ -116,11 +116,13 @@ class Program:
                 return
         raise self._failure("ended" if self._ended else f"reported nothing for {timeout:.0f} s")
 
-    def _failure(self, what: str, lines: int = 5) -> ProgramError:
+    def _failure(self, what: str, lines: int = 3) -> ProgramError:
         # pread: the program writes at the position that a seek would move.
         size = os.fstat(self._log.fileno()).st_size
         log = os.pread(self._log.fileno(), size, 0).decode(errors="replace")
-        words = " | ".join(log.strip().splitlines()[-lines:])
+        said = log.strip().splitlines()
+        errors = [line.strip() for line in said if "Error" in line]
+        words = " | ".join((errors or said)[-lines:])
         return ProgramError(f"{shown(self.command)} {what}; its last words: {words}")
 
     def _read(self, descriptor: int) -> None:

@@ -59,6 +59,9 @@ def make_idle_env(sleep_us: float, name, cfg, env_config, render_mode=None) -> I
 class IdleEncoder(Encoder):
     """As little of a model as its interface allows: a few pixels."""
 
+    def __init__(self, cfg, observation_space):
+        super().__init__(cfg)
+
     def forward(self, observations):
         return observations["obs"][:, 0, 0, :FEATURES].float()
 
