@@ -253,7 +253,7 @@ def make_optimiser(parameters: list[nn.Parameter], config: LearnerConfig) -> tor
     """The optimiser that `config` names, over `parameters`."""
     rate, eps = config.learning_rate, config.epsilon
     if config.optimiser == "adam":
-        return torch.optim.Adam(parameters, rate, eps=eps, foreach=True)
+        return torch.optim.Adam(parameters, rate, eps=eps, fused=True)
     if config.optimiser == "rmsprop":
         return torch.optim.RMSprop(parameters, rate, config.rmsprop_decay, eps, foreach=True)
     return RMSPropTF(parameters, rate, config.rmsprop_decay, eps)
