@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import csv
+import io
+import time
+from types import SimpleNamespace
+
+import gymnasium as gym
+import pytest
+
+from cli.display import PlainDisplay
+from cli.metrics_writer import MetricsWriter
+from cli.reporter import Reporter
+from sampler.learner.trainer import Progress
+from sampler.shm.mailbox import Episode
+
+
+class FakeSampler:
+    """Counters that say: 100 steps and 400 frames a second, all of it spent waiting for actions."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self):
+        self.clock = 1000.0
+
+    def stats(self):
+        elapsed = self.clock - 1000.0
+        return {
+            "time": self.clock,
+            "steps": int(100 * elapsed),
+            "frames": int(400 * elapsed),
+            "rollout": [{"seconds": {"step": 0.1 * elapsed, "wait": 0.8 * elapsed}}],
+            "policy": [{"batches": int(10 * elapsed), "observations": int(80 * elapsed)}],
+            "learner": {"wait_seconds": 0.25 * elapsed},
+        }
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch):
+    sampler, stream = FakeSampler(), io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: sampler.clock)
+    with MetricsWriter(tmp_path, tensorboard=False) as writer:
+        reporter = Reporter(sampler, PlainDisplay(stream), writer, 998.0, 5.0, None)
+        yield SimpleNamespace(
+            sampler=sampler, stream=stream, reporter=reporter, file=tmp_path / "metrics.csv"
+        )
+
+
+def batch(setup, seconds, steps, metrics, *scores):
+    """One batch, learned `seconds` after the one before."""
+    setup.sampler.clock += seconds
+    progress = Progress(
+        steps=steps,
+        total_steps=2000,
+        seconds=setup.sampler.clock - 1000.0,
+        metrics=metrics,
+        episodes=[Episode(0, score, 10, 40) for score in scores],
+    )
+    setup.reporter(progress)
+    return progress
+
+
+def rows(setup):
+    with setup.file.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_holds_means_over_the_time_since_the_row_before(setup):
+    batch(setup, 1, 100, {"losses/a": 1.0, "perf/policy_lag_max": 4.0}, 1.0)
+    batch(setup, 2, 300, {"losses/a": 2.0, "perf/policy_lag_max": 9.0}, 3.0, 5.0)
+    assert rows(setup) == []
+    batch(setup, 3, 600, {"losses/a": 6.0, "perf/policy_lag_max": 2.0})
+    (row,) = rows(setup)
+    assert row["step"] == "600"
+    expected = {
+        "losses/a": 3.0,
+        "perf/policy_lag_max": 9.0,  # the largest, not the mean
+        "charts/episodic_return": 3.0,
+        "charts/episodic_length": 10.0,
+        "charts/SPS": 100.0,
+        "perf/fps": 400.0,
+        "perf/learner_wait": 0.25,
+        "perf/batch_size": 8.0,
+        "perf/inference_share": 0.8,
+    }
+    for tag, value in expected.items():
+        assert float(row[tag]) == pytest.approx(value), tag
+    batch(setup, 6, 1200, {"losses/a": 7.0})
+    assert rows(setup)[1]["losses/a"] == "7"
+    assert rows(setup)[1]["charts/episodic_return"] == ""
+
+
+def test_a_line_every_ten_seconds(setup):
+    for second in range(1, 32):
+        batch(setup, 1, 100 * second, {"perf/policy_lag_mean": 1.0}, float(second))
+    lines = setup.stream.getvalue().splitlines()
+    assert lines[0] == "first batch 3.0 s after the start of the command"
+    assert len(lines) == 4
+    assert lines[1].startswith("step 1,100/2,000 (55%)  left 9s  FPS 400  SPS 100  return 6.0")
+    assert "bottleneck inference" in lines[1]
+
+
+def test_the_summary_leaves_the_start_out(setup):
+    batch(setup, 50, 5000, {})
+    progress = batch(
+        setup, 10, 6000, {"perf/policy_lag_mean": 1.5, "perf/policy_lag_max": 3.0}, 4.0, 6.0
+    )
+    text = "\n".join(setup.reporter.summary(progress))
+    for part in (
+        "trained 6,000 steps in 1m00s",
+        "400 emulator frames per second",
+        "100 agent steps per second",
+        "5.00 (last 2 of 2 whole games)",
+        "1.50 versions (max 3)",
+        "inference (of the rollout workers' time: environment 10%, inference 80%, learner 0%)",
+    ):
+        assert part in text
+
+
+def test_a_summary_without_games_or_lag(setup):
+    progress = batch(setup, 1, 10, {})
+    text = "\n".join(setup.reporter.summary(progress))
+    assert "mean raw score -" in text
+    assert "lag            -" in text
+
+
+def test_what_goes_wrong_is_said_once(setup, capsys):
+    for step in range(1, 200):
+        batch(setup, 0.01, step, {"losses/entropy": 0.0})
+    assert capsys.readouterr().err.count("warning: entropy is gone") == 1
