@@ -265,12 +265,18 @@ class CounterChecker:
 
     def _check_games(self, lane: int) -> None:
         """Reported games are all that the lane played, in order, from its first after a start."""
-        lines = iter([line for seed, line in self.time_lines.items() if self.lane_of[seed] == lane])
-        line, number = next(lines), 0
+        lines = [line for seed, line in self.time_lines.items() if self.lane_of[seed] == lane]
+        firsts = [self._game(lane, line, 0) for line in lines]
+        # Which game of which line may come next; several, where games equal one another by chance.
+        places = {(0, 0)}
         for game in self.games[lane]:
-            while game != self._game(lane, line, number):
-                line, number = next(lines), 0  # its worker was started again
-            number += 1
+            started = min(line for line, _ in places) + 1  # perhaps its worker did, again
+            places = {
+                (line, number + 1)
+                for line, number in places
+                if game == self._game(lane, lines[line], number)
+            } | {(line, 1) for line in range(started, len(lines)) if game == firsts[line]}
+            assert places, f"lane {lane} cannot have played {game}"
 
     def _game(self, lane: int, line: TimeLine, number: int) -> tuple[int, float, int, int]:
         line.reach(number)
