@@ -264,16 +264,17 @@ class ActorCritic(Learner):
         """One optimiser step down policy + value_coef value - entropy_coef entropy.
 
         now: of `part`. targets: [B, T] of the values. policy, value: scalar losses. extra: further
-        metrics. reduction: of the entropy in the loss, as of the two losses.
+        metrics. reduction: of the entropy, as of the two losses; reported losses are means.
         """
         config, valid = self.config, part.valid
         entropies = now.distribution.entropy()
         bonus = config.entropy_coef * entropy_loss(entropies, valid, reduction)
         loss = policy + config.value_coef * value + bonus
+        steps = valid.sum() if reduction == "sum" else 1
         losses = {
-            "losses/policy_loss": policy,
-            "losses/value_loss": value,
-            "losses/entropy": reduce(entropies, valid),
+            "losses/policy_loss": policy / steps,
+            "losses/value_loss": value / steps,
+            "losses/entropy": reduce(entropies.detach(), valid),
         }
         if self.step(loss, {"values": now.values, "log_probs": now.log_probs, **losses}):
             values = now.values[:, : targets.shape[1]].detach()
@@ -283,6 +284,7 @@ class ActorCritic(Learner):
                     **losses,
                     "losses/approx_kl": approximate_kl(now.log_ratios.detach(), valid),
                     "losses/explained_variance": explained,
+                    "losses/value_targets": reduce(targets, valid),
                     **extra,
                 }
             )

@@ -100,8 +100,10 @@ class Alarms:
             )
         if "losses/explained_variance" in metrics:
             explained = value("losses/explained_variance")
+            # where the targets hardly vary, good values do not explain what is left
+            error, level = 2 * value("losses/value_loss"), value("losses/value_targets")
             faults["explained_variance"] = (
-                explained < -0.05,
+                explained < -0.05 and error > (0.1 * level) ** 2,
                 f"explained variance stays negative ({explained:.3g}): the values are worse than "
                 "a constant; scale or clip the rewards, or raise value_coef",
             )

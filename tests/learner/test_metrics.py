@@ -45,7 +45,10 @@ def test_lag_counts_real_steps_only():
     [
         ({"losses/entropy": 0.001}, "entropy is gone"),
         ({"losses/approx_kl": 0.5}, "approximate KL is high"),
-        ({"losses/explained_variance": -0.5}, "explained variance stays negative"),
+        (
+            {"losses/explained_variance": -0.5, "losses/value_loss": 1.0},
+            "explained variance stays negative",
+        ),
         ({"perf/policy_lag_mean": 40.0}, "policy lag grows"),
         ({"perf/policy_lag_min": 6.0}, "published weights do not arrive"),
     ],
@@ -61,6 +64,17 @@ def test_a_fault_is_reported_once_when_it_persists(fault, words):
     assert alarms.check(GOOD) == []
     again = [alarms.check(bad) for _ in range(5)]
     assert len(again[-1]) == 1
+
+
+def test_good_values_of_constant_returns_are_no_fault():
+    alarms = Alarms(gym.spaces.Discrete(2), patience=5)
+    solved = {
+        **GOOD,
+        "losses/explained_variance": -2.0,
+        "losses/value_loss": 0.001,
+        "losses/value_targets": 1.0,
+    }
+    assert all(alarms.check(solved) == [] for _ in range(10))
 
 
 def test_entropy_floor_of_every_space():
