@@ -97,7 +97,9 @@ class BackgroundEvaluation:
     def start(self, progress: Progress) -> None:
         """Save the present weights and have them evaluated."""
         self._next = (progress.steps // self._every + 1) * self._every
-        checkpoint.save(self._candidate, self._trainer.state_dict())
+        state = self._trainer.state_dict()
+        state["learner"].pop("replay", None)  # of no use here, and large
+        checkpoint.save(self._candidate, state)
         self._running = (progress.steps, progress.seconds)
         try:
             self._send()
