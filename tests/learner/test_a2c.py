@@ -29,10 +29,10 @@ def test_weights_after_an_update_equal_the_plain_formula(
     values = out["values"]
     returns = torch.zeros(4, 5)
     for row in range(4):
-        following = float(values[row, 5])
+        following = float(values[row, 5].detach())
         for t in reversed(range(5)):
             if fields["truncated"][row, t]:
-                following = float(values[row, t + 1])
+                following = float(values[row, t + 1].detach())
             if fields["terminated"][row, t]:
                 following = 0.0
             following = float(fields["rewards"][row, t]) + config.gamma * following

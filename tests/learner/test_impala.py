@@ -32,20 +32,21 @@ def plain_loss(model, fields, config: IMPALAConfig) -> torch.Tensor:
     policy = torch.distributions.Categorical(logits=out["logits"][:, :-1])
     log_probs = policy.log_prob(torch.as_tensor(fields["actions"]))
     entropy, values = policy.entropy(), out["values"]
+    fixed, fixed_log_probs = values.detach(), log_probs.detach()
     rewards = fields["rewards"].clip(-1, 1)
     loss = torch.zeros(())
     for row in range(rows):
-        correction, following = 0.0, float(values[row, steps])
+        correction, following = 0.0, float(fixed[row, steps])
         for t in reversed(range(steps)):
             if not fields["mask"][row, t]:
                 continue
             terminated = fields["terminated"][row, t]
             if terminated or fields["truncated"][row, t]:
-                correction, following = 0.0, float(values[row, t + 1])
+                correction, following = 0.0, float(fixed[row, t + 1])
             gamma = 0.0 if terminated else config.gamma
-            ratio = float(log_probs[row, t].exp()) / np.exp(fields["log_probs"][row, t])
+            ratio = float(fixed_log_probs[row, t].exp()) / np.exp(fields["log_probs"][row, t])
             rho = min(1.0, ratio)
-            here, after = float(values[row, t]), float(values[row, t + 1])
+            here, after = float(fixed[row, t]), float(fixed[row, t + 1])
             advantage = rho * (rewards[row, t] + gamma * following - here)
             correction = rho * (rewards[row, t] + gamma * after - here) + gamma * rho * correction
             following = here + correction
