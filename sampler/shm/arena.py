@@ -60,8 +60,9 @@ class Arena:
             raise ConfigError(_refusal(size, remedy, f"{available / 2**20:,.0f} MiB are free"))
         self.fd = os.memfd_create("fastrl", os.MFD_CLOEXEC)
         try:
+            os.ftruncate(self.fd, size)
+            self._map()  # first, for it fails at once where the address space is limited
             os.posix_fallocate(self.fd, 0, size)
-            self._map()
         except OSError as error:
             os.close(self.fd)
             raise ConfigError(_refusal(size, remedy, error.strerror)) from None
