@@ -204,7 +204,7 @@ def tasks() -> dict[str, Task]:
             "bare emulator",
             [
                 limit,
-                fastrl("fastrl", [own], _sampler),
+                fastrl("fastrl", [own, replace(own, envs_per_worker=32)], _sampler),
                 partial(peer, "EnvPool", "envpool", "run_envpool.py", vectors),
                 partial(peer, "ale_py AtariVectorEnv", "ale-py", "run_ale_vector.py", vectors),
                 partial(
@@ -225,7 +225,7 @@ def tasks() -> dict[str, Task]:
             FRAMES,
             "fastrl",
             [
-                fastrl("fastrl", [model], _sampler),
+                fastrl("fastrl", [model, replace(model, envs_per_worker=32)], _sampler),
                 fastrl("fastrl float32", [replace(model, precision="float32")], _sampler),
                 sample_factory("sample", "breakout", [*sf_sampling, f"{sf_sampling[0]} {plain}"]),
             ],

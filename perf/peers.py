@@ -124,8 +124,7 @@ def show(report: dict[str, Any]) -> None:
     for reason in report["missing"]:
         print(f"missing: {reason}")
     for name, facts in report["contestants"].items():
-        if facts["settings"]:
-            print(f"  {name}: {facts['settings']}")
+        print(f"  {name}: {facts['command'] or facts['settings']}")
 
 
 def draw(path: Path, reports: Sequence[dict[str, Any]]) -> None:

@@ -161,21 +161,27 @@ def comparison(report: dict[str, Any]) -> list[Row]:
 
 
 MEASURED, COMPARED = ("", "median (range)"), ("", "median (range)", "ratio (range)", "settings")
-PEERS = "--tune --seconds 8 --tasks"
+PEERS = "--tune --tune-seconds 3"
 PARTS = {
-    "fps-random": Part("fps", "--inference random", MEASURED, speed),
-    "fps-model": Part("fps", "--inference model", MEASURED, speed),
-    "train": Part("train", "--seconds 15", MEASURED, speed),
-    "train4": Part("train", "--seconds 20 --epochs 4 --minibatches 4", MEASURED, speed),
-    "overhead": Part("overhead", "", MEASURED, own_cost),
+    "fps-random": Part("fps", "--seconds 5 --inference random", MEASURED, speed),
+    "fps-model": Part("fps", "--seconds 5 --inference model", MEASURED, speed),
+    "train": Part("train", "--seconds 10", MEASURED, speed),
+    "train4": Part("train", "--seconds 12 --epochs 4 --minibatches 4", MEASURED, speed),
+    "overhead": Part("overhead", "--seconds 5", MEASURED, own_cost),
     "overhead-frames": Part(
-        "overhead", "--copy-frames --inference model --device cpu", MEASURED, own_cost
+        "overhead", "--seconds 5 --copy-frames --inference model --device cpu", MEASURED, own_cost
     ),
-    "scale": Part("scale", "--workers 32 --step-us 400", MEASURED, emulated),
+    "scale": Part("scale", "--seconds 5 --workers 32 --step-us 400", MEASURED, emulated),
     "timeline": Part(
         "timeline",
         "--trace runs/timeline.json --png docs/timeline.png",
-        ("groups", "steps/s", "kinds of work at once", "inference while stepping", "learning"),
+        (
+            "groups",
+            "steps/s",
+            "kinds of work at once",
+            "inference while stepping",
+            "learning while stepping",
+        ),
         overlaps,
     ),
     "memory": Part(
@@ -186,12 +192,14 @@ PARTS = {
     ),
     "plan": Part("plan", "--cores 32 --device cuda", MEASURED, predicted),
     "plan-check": Part("plan", "--check --workers 32 --envs-per-worker 4", MEASURED, predicted),
-    "peers-random": Part("peers", f"{PEERS} random", COMPARED, comparison),
-    "peers-inference": Part("peers", f"{PEERS} inference", COMPARED, comparison),
-    "peers-train": Part("peers", f"{PEERS} train", COMPARED, comparison),
-    "peers-train4": Part("peers", f"{PEERS} train4", COMPARED, comparison),
-    "peers-null": Part("peers", f"{PEERS} null", COMPARED, comparison),
-    "peers-emulated": Part("peers", f"{PEERS} emulated", COMPARED, comparison),
+    "peers-random": Part("peers", f"{PEERS} --seconds 5 --tasks random", COMPARED, comparison),
+    "peers-inference": Part(
+        "peers", f"{PEERS} --seconds 5 --tasks inference", COMPARED, comparison
+    ),
+    "peers-train": Part("peers", f"{PEERS} --seconds 10 --tasks train", COMPARED, comparison),
+    "peers-train4": Part("peers", f"{PEERS} --seconds 10 --tasks train4", COMPARED, comparison),
+    "peers-null": Part("peers", f"{PEERS} --seconds 5 --tasks null", COMPARED, comparison),
+    "peers-emulated": Part("peers", f"{PEERS} --seconds 5 --tasks emulated", COMPARED, comparison),
 }
 
 # --- the document --------------------------------------------------------------------------------

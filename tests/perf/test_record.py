@@ -43,7 +43,7 @@ def test_a_block_shows_command_machine_and_figures():
     }
     text = block("scale", report)
     assert text.startswith(
-        "    python -m perf.scale --workers 32 --step-us 400 --json docs/figures/"
+        "    python -m perf.scale --seconds 5 --workers 32 --step-us 400 --json docs/figures/"
     )
     assert "Some CPU, 2 cores" in text
     assert "| steps/s | 90 (80 to 100) |" in text
