@@ -21,6 +21,7 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
             name: sum(row[name] for row in counters.rollout)
             for name in ("steps", "frames", "episodes", "masked_steps", "lost_steps")
         },
+        "episodes_missed": shared.episodes.missed,
         "abandoned_rows": learner["abandoned_rows"],
         "restarts": restarts,
         "version": learner["version"],

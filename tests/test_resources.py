@@ -62,7 +62,7 @@ def test_threads_are_set_inside_the_block_only(monkeypatch):
 def test_open_files_are_counted_before_anything_starts(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (100, 100))
     check_limits(10)
-    with pytest.raises(ConfigError, match="need .* open files but the limit is 100; raise it"):
+    with pytest.raises(ConfigError, match=r"need .* open files but the limit is 100; raise it"):
         check_limits(30)
 
 

@@ -20,7 +20,7 @@ def test_integers_fit_31_bits_and_rarely_meet():
         for s in range(10)
         for lane in range(100)
         for r in (0, 1)
-    ]  # noqa: E501
+    ]
     assert all(0 <= value < 2**31 for value in found)
     assert len(set(found)) == len(found)
 

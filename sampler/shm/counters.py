@@ -41,7 +41,6 @@ ROLLOUT = COMMON + (
     "episodes",
     "masked_steps",
     "lost_steps",
-    "episodes_dropped",
     "lane",
     "step_ns",
     "wait_ns",
