@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WAITS = {"step": "environment", "wait": "inference", "token_wait": "learner"}
-"""What a rollout worker spends its time on, and which resource that time belongs to: it steps
-environments, waits for actions, or waits for rows because the learner has not freed any."""
+ACTING = ("gather", "inference", "write", "weights")
+"""What a policy worker does when it does not wait."""
 
 
 @dataclass(frozen=True)
@@ -23,40 +22,62 @@ class Rates:
     fps: float
     """Emulator frames per second."""
     shares: Mapping[str, float]
-    """Share of the rollout workers' time spent on each resource (0 to 1)."""
+    """Share of the time (0 to 1) that went to environment, inference and learner: of the rollout
+    workers' time, which they spend stepping environments, waiting for actions, or waiting for rows
+    that the learner has not freed; in serial mode of the one process's."""
     learner_wait: float
     """Share of the learner's time spent waiting for batches (0 to 1)."""
 
     @property
     def bottleneck(self) -> str:
-        """environment, inference or learner: where rollout workers spend most of their time."""
+        """What most of the time goes to: environment, inference or learner (or unknown)."""
         if not any(self.shares.values()):
             return "unknown"
         return max(self.shares, key=lambda name: self.shares[name])
 
 
-def rates(before: Mapping[str, Any], after: Mapping[str, Any]) -> Rates:
+def rates(before: Mapping[str, Any], after: Mapping[str, Any], serial: bool = False) -> Rates:
     """The rates between two snapshots of `Sampler.stats()`, `before` taken earlier.
 
-    A worker that was restarted in between counts from zero, so a counter that went back is taken
-    as it is.
+    serial: the sampler runs in one process, in which the learner's waiting is the others' work.
     """
     seconds = max(after["time"] - before["time"], 1e-9)
-    busy = dict.fromkeys(WAITS.values(), 0.0)
-    for index, worker in enumerate(after["rollout"]):
-        earlier = before["rollout"][index]["seconds"] if index < len(before["rollout"]) else {}
-        for stage, resource in WAITS.items():
-            now = worker["seconds"].get(stage, 0.0)
-            then = earlier.get(stage, 0.0)
-            busy[resource] += now - then if now >= then else now
-    processes = max(len(after["rollout"]), 1)
     steps = after["steps"] - before["steps"]
     waited = after["learner"]["wait_seconds"] - before["learner"]["wait_seconds"]
+    learner_wait = min(max(waited / seconds, 0.0), 1.0)
+
+    def spent(kind: str, stages: Sequence[str]) -> float:
+        return _spent(before[kind], after[kind], stages) / seconds
+
+    if serial:
+        shares = {
+            "environment": spent("rollout", ["step"]),
+            "inference": spent("policy", ACTING),
+            "learner": 1.0 - learner_wait,
+        }
+    else:
+        workers = max(len(after["rollout"]), 1)
+        shares = {
+            "environment": spent("rollout", ["step"]) / workers,
+            "inference": spent("rollout", ["wait"]) / workers,
+            "learner": spent("rollout", ["token_wait"]) / workers,
+        }
     return Rates(
         seconds=seconds,
         steps=steps,
         sps=steps / seconds,
         fps=(after["frames"] - before["frames"]) / seconds,
-        shares={name: value / (processes * seconds) for name, value in busy.items()},
-        learner_wait=min(max(waited / seconds, 0.0), 1.0),
+        shares=shares,
+        learner_wait=learner_wait,
     )
+
+
+def _spent(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], stages: Sequence[str]
+) -> float:
+    """Seconds that processes have spent in some stages, all together."""
+    total = 0.0
+    for then, now in zip(before, after, strict=True):
+        for stage in stages:
+            total += now["seconds"].get(stage, 0.0) - then["seconds"].get(stage, 0.0)
+    return total

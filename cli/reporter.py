@@ -37,6 +37,7 @@ class Reporter:
     ) -> None:
         """started: time.monotonic() of the command's start; log_every, total_seconds: seconds."""
         self._sampler = sampler
+        self._serial = sampler.config.serial
         self._display = display
         self._writer = writer
         self._started = started
@@ -87,7 +88,7 @@ class Reporter:
     def log(self, progress: Progress) -> None:
         """Write a row: means over everything since the row before."""
         stats = self._sampler.stats()
-        speed = rates(self._logged, stats)
+        speed = rates(self._logged, stats, self._serial)
         metrics = {
             "charts/SPS": speed.sps,
             "perf/fps": speed.fps,
@@ -117,9 +118,10 @@ class Reporter:
 
     def summary(self, progress: Progress) -> list[str]:
         """What the run came to, as lines."""
-        speed = rates(self._first, self._sampler.stats())
+        speed = rates(self._first, self._sampler.stats(), self._serial)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in speed.shares.items())
         games = f"last {len(self._games)} of {self._all_games:,} whole games"
+        whose = "the time" if self._serial else "the rollout workers' time"
         score = f"{mean([g.score for g in self._games]):,.2f} ({games})" if self._games else "-"
         lag = "-" if self._lag is None else f"{self._lag:.2f} versions (max {self._lag_max:.0f})"
         return [
@@ -128,7 +130,7 @@ class Reporter:
             f"  SPS            {speed.sps:,.0f} agent steps per second",
             f"  mean raw score {score}",
             f"  lag            {lag}",
-            f"  bottleneck     {speed.bottleneck} (of the rollout workers' time: {shares})",
+            f"  bottleneck     {speed.bottleneck} ({shares} of {whose})",
         ]
 
     def _show(self, progress: Progress) -> None:
@@ -156,7 +158,7 @@ class Reporter:
         stats = self._sampler.stats()
         while len(self._window) > 1 and stats["time"] - self._window[1]["time"] >= WINDOW:
             self._window.popleft()
-        speed = rates(self._window[0], stats)
+        speed = rates(self._window[0], stats, self._serial)
         self._window.append(stats)
         return speed
 

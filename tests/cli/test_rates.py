@@ -47,16 +47,16 @@ def test_speeds_and_shares_are_differences():
     )
 
 
-def test_a_restarted_worker_counts_from_zero():
-    before = snapshot(0.0, 0, [(50, 5, 5)])
-    after = snapshot(10.0, 10, [(6, 1, 0)])
-    assert rates(before, after).shares["environment"] == pytest.approx(0.6)
-
-
-def test_serial_samplers_without_processes_have_no_known_bottleneck():
-    result = rates(snapshot(0.0, 0, []), snapshot(2.0, 10, []))
-    assert result.bottleneck == "unknown"
-    assert result.sps == pytest.approx(5.0)
+def test_in_one_process_the_learner_has_what_the_others_leave():
+    before = snapshot(0.0, 0, [(0, 0, 0), (0, 0, 0)])
+    after = snapshot(10.0, 100, [(2, 0, 0), (1, 0, 0)], waited=6.0)
+    before["policy"] = [{"seconds": {"wait": 0.0}}]
+    after["policy"] = [{"seconds": {"wait": 9.0, "gather": 0.5, "inference": 1.5, "write": 0.25}}]
+    result = rates(before, after, serial=True)
+    assert dict(result.shares) == pytest.approx(
+        {"environment": 0.3, "inference": 0.225, "learner": 0.4}
+    )
+    assert result.bottleneck == "learner"
 
 
 def test_equal_snapshots_do_not_divide_by_zero():

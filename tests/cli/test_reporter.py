@@ -11,6 +11,7 @@ import pytest
 from cli.display import PlainDisplay
 from cli.metrics_writer import MetricsWriter
 from cli.reporter import Reporter
+from sampler.config import SamplerConfig
 from sampler.learner.trainer import Progress
 from sampler.shm.mailbox import Episode
 
@@ -19,6 +20,7 @@ class FakeSampler:
     """Counters that say: 100 steps and 400 frames a second, all of it spent waiting for actions."""
 
     action_space = gym.spaces.Discrete(2)
+    config = SamplerConfig("CartPole-v1")
 
     def __init__(self):
         self.clock = 1000.0
@@ -112,7 +114,7 @@ def test_the_summary_leaves_the_start_out(setup):
         "100 agent steps per second",
         "5.00 (last 2 of 2 whole games)",
         "1.50 versions (max 3)",
-        "inference (of the rollout workers' time: environment 10%, inference 80%, learner 0%)",
+        "inference (environment 10%, inference 80%, learner 0% of the rollout workers' time)",
     ):
         assert part in text
 
