@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,8 @@ class EvaluateOptions:
     """Draw actions from the policy; --greedy, the default, takes the most likely ones."""
     seed: int = 0
     """Root of the evaluation's own random streams."""
+    video: Path | None = None
+    """File to write a video of the first lane to, .mp4; the environment must render."""
 
     def __post_init__(self) -> None:
         for name, least in (("episodes", 1), ("lanes", 1), ("seed", 0)):
@@ -57,13 +60,20 @@ def evaluate_run(arguments: Sequence[str]) -> None:
     options = saved_options(folder)
     state, file = _load(folder, chosen.checkpoint)
     print(f"{folder.name}: {file.name}, {state['steps']:,} steps", flush=True)
-    result = options.play(
-        state,
-        episodes=chosen.episodes,
-        lanes=chosen.lanes,
-        seed=chosen.seed,
-        greedy=not chosen.sampled,
-    )
+    with ExitStack() as stack:
+        video = None
+        if chosen.video is not None:
+            from cli.video import Video
+
+            video = stack.enter_context(Video(chosen.video))
+        result = options.play(
+            state,
+            episodes=chosen.episodes,
+            lanes=chosen.lanes,
+            seed=chosen.seed,
+            greedy=not chosen.sampled,
+            watch=video,
+        )
     for line in _describe(result, "sampled" if chosen.sampled else "greedy"):
         print(line)
 

@@ -201,20 +201,30 @@ class Options:
         return make
 
     def play(
-        self, checkpoint: Mapping[str, Any], *, episodes: int, lanes: int, seed: int, greedy: bool
+        self,
+        checkpoint: Mapping[str, Any],
+        *,
+        episodes: int,
+        lanes: int,
+        seed: int,
+        greedy: bool,
+        watch: Callable[[Any], None] | None = None,
     ) -> Evaluation:
         """Evaluate the model of a checkpoint in this environment, on the CPU.
 
-        Raises ConfigError where the weights do not fit, EnvError where the environment fails.
+        watch: called with an environment that renders. Raises ConfigError where the weights do not
+        fit, EnvError where the environment fails.
         """
+        rendering = {} if watch is None else {"render_mode": "rgb_array"}
         return evaluate(
             self.model_factory(checkpoint),
             self.environment.env,
-            env_kwargs=self.environment.kwargs(),
+            env_kwargs=self.environment.kwargs() | rendering,
             episodes=episodes,
             lanes=lanes,
             seed=seed,
             greedy=greedy,
+            watch=watch,
         )
 
     def as_dict(self) -> dict[str, Any]:

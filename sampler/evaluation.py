@@ -60,6 +60,7 @@ def evaluate(
     lanes: int = 5,
     seed: int = 0,
     greedy: bool = True,
+    watch: Callable[[Any], None] | None = None,
 ) -> Evaluation:
     """Play `episodes` whole games of `env` in `lanes` environments side by side.
 
@@ -68,14 +69,15 @@ def evaluate(
     random with probability EPSILON. The streams of `seed` differ from those of training with it.
     model: of the library's protocol or plain (`as_policy_model`), or a factory
     `make_model(observation_space, action_space)`. It stays on its device and ends in the mode,
-    training or not, that it came in.
+    training or not, that it came in. watch: called with the first lane's environment after each of
+    its resets and steps, to render it.
 
     Raises ConfigError for numbers below 1, EnvError where an environment fails.
     """
     for name, value in (("episodes", episodes), ("lanes", lanes)):
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
-    with _Games(env, env_kwargs or {}, episodes, min(lanes, episodes), seed) as games:
+    with _Games(env, env_kwargs or {}, episodes, min(lanes, episodes), seed, watch) as games:
         if not isinstance(model, nn.Module):
             model = model(games.space, games.action_space)
         was_training = model.training
@@ -104,7 +106,9 @@ class _Games:
         episodes: int,
         lanes: int,
         seed: int,
+        watch: Callable[[Any], None] | None,
     ) -> None:
+        self._watch = watch
         self.name = env if isinstance(env, str) else getattr(env, "__name__", repr(env))
         self._heartbeat = memoryview(bytearray(8)).cast("q")
         first: Any = make(env, **env_kwargs)
@@ -145,6 +149,7 @@ class _Games:
         for group, rows in self._groups:
             with self._errors():
                 group.reset(*self._views(rows))
+            self._show(rows)
 
     def playing(self) -> np.ndarray:
         """The lanes to act for, int [n]: all lanes of every group that has games left to play."""
@@ -171,6 +176,7 @@ class _Games:
             frames[:, :-1] = frames[:, 1:]
         with self._errors():
             result = group.step([leaf[rows] for leaf in self.actions], views, at, mask, 0)
+        self._show(rows)
         self.is_first[rows] = False
         self.previous_rewards[rows] = result.rewards
         for previous, leaf in zip(self.previous_actions, self.actions, strict=True):
@@ -192,6 +198,10 @@ class _Games:
         for index, _, _, game_over in result.ended:
             if game_over:
                 self._end_game(rows.start + index)
+
+    def _show(self, rows: slice) -> None:
+        if self._watch is not None and rows.start == 0:
+            self._watch(self._envs[0])
 
     def _end_game(self, lane: int) -> None:
         self._finished[lane].append((float(self._score[lane]), int(self._length[lane])))

@@ -297,6 +297,13 @@ def test_the_model_keeps_its_mode_and_environments_are_closed():
     assert all(env.closed for env in Episodes.made)
 
 
+def test_the_first_lane_can_be_watched():
+    shown = []
+    evaluate(Policy(), Episodes, episodes=4, lanes=2, watch=lambda env: shown.append((env, env.t)))
+    assert {id(env) for env, _ in shown} == {id(Episodes.made[0])}
+    assert [t for _, t in shown] == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
 class Broken(Episodes):
     def step(self, action):
         raise ValueError("the engine\nis gone")
