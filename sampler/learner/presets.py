@@ -208,6 +208,21 @@ for _algorithm in ALGORITHMS.keys() - OFF_POLICY.keys():
     CHOICES["continuous control", _algorithm] = Choice(
         _sampler, {**_learner, "entropy_coef": 0.0}, {"normalize_observations": True}
     )
+CHOICES["continuous control", "appo"] = Choice(
+    {"workers": 2, "envs_per_worker": 8, "rollout": 64, "batch": 16},
+    {
+        "learning_rate": 1e-3,
+        "anneal_learning_rate": True,
+        "max_grad_norm": 0.5,
+        "entropy_coef": 0.0,
+        "clip": 0.2,
+        "value_clip": 0.0,
+        "epochs": 8,
+        "minibatches": 4,
+        "normalise_rewards": True,
+    },
+    {"normalize_observations": True},
+)
 CHOICES["continuous control", "ppo"] = Choice(
     {"workers": 2, "envs_per_worker": 4, "rollout": 128},
     {
