@@ -174,7 +174,7 @@ def test_wrong_values(kwargs, message):
 
 @pytest.mark.parametrize(
     "case",
-    ["observation out of range", "missing key", "old step", "step that raises something long"],
+    ["observation out of range", "step that raises something long"],
 )
 def test_wrong_values_in_processes(case):
     kwargs, message = WRONG_VALUES[case]
@@ -322,21 +322,22 @@ class HangsAtSecondReset(Faulty):
     ("env", "kwargs"), [(Faulty, {"reward": later(hang)}), (HangsAtSecondReset, {})]
 )
 def test_environments_that_hang_later(env, kwargs):
-    error = run(replace(PROCESSES, env=env, step_timeout=0.5), kwargs)
+    error = run(replace(PROCESSES, env=env, step_timeout=1.0), kwargs)
     assert isinstance(error, EnvError)
     message = f"env {env.__name__}, lane [02]: no step or reset was finished within step_timeout="
-    assert re.search(message + "0.5 s; raise it, or correct", str(error))
+    assert re.search(message + "1 s; raise it, or correct", str(error))
 
 
+@pytest.mark.slow
 def test_environments_that_hang_while_workers_start():
     def env():
         if in_worker():
             hang()
         return Faulty()
 
-    config = replace(PROCESSES, env=env, start_timeout=2.0)
+    config = replace(PROCESSES, env=env, start_timeout=5.0)
     message = r"rollout worker 0, env \S+, lane 0, rollout worker 1, env \S+, lane 2 not ready "
-    with pytest.raises(EnvError, match=message + "after start_timeout=2 s"):
+    with pytest.raises(EnvError, match=message + "after start_timeout=5 s"):
         sample(config)
 
 
@@ -351,6 +352,7 @@ def test_environments_that_fail_only_in_workers_are_not_restarted():
         sample(config)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_when_it_is_started_again(tmp_path):
     started = tmp_path / "started"
 
@@ -361,15 +363,15 @@ def test_a_worker_that_hangs_when_it_is_started_again(tmp_path):
             started.write_text("")
         return Faulty(reward=later(fail))
 
-    config = replace(PROCESSES, workers=1, env=env, max_restarts=1, start_timeout=1.0, groups=1)
+    config = replace(PROCESSES, workers=1, env=env, max_restarts=1, start_timeout=5.0, groups=1)
     config = replace(config, envs_per_worker=1, batch=1)
     with pytest.raises(EnvError, match=r"gave up after 1 restarts .*not ready after start_timeout"):
         sample(config, 1000)
 
 
 def test_slow_steps_of_several_lanes_together_are_no_hang():
-    kwargs = {"reward": lambda t: time.sleep(0.2) or 1.0}
-    config = replace(PROCESSES, workers=1, envs_per_worker=8, batch=8, rollout=2, step_timeout=1.0)
+    kwargs = {"reward": lambda t: time.sleep(0.3) or 1.0}
+    config = replace(PROCESSES, workers=1, envs_per_worker=6, batch=6, rollout=1, step_timeout=1.5)
     sample(replace(config, env_kwargs=kwargs), 1)
 
 

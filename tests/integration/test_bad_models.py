@@ -177,6 +177,7 @@ class RaisesLater(Model):
         return super().step(obs, state, is_first)
 
 
+@pytest.mark.slow
 def test_a_model_that_raises_in_its_worker():
     with Sampler(PROCESSES, lambda o, a: RaisesLater()) as sampler:
         sampler.get_batch(timeout=PATIENCE)

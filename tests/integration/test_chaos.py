@@ -94,16 +94,16 @@ def survive(sampler, checker, killer):
 
 
 @pytest.mark.parametrize(
-    ("victims", "kills"),
+    ("victims", "kills", "overlap"),
     [
-        ("rollout", 12),
-        ("policy", 6),
-        pytest.param("rollout", 100, marks=pytest.mark.slow),
-        pytest.param("policy", 100, marks=pytest.mark.slow),
-        pytest.param("both", 200, marks=pytest.mark.slow),
+        ("rollout", 8, 5),
+        ("policy", 4, 0),
+        pytest.param("rollout", 100, 0, marks=pytest.mark.slow),
+        pytest.param("policy", 100, 5, marks=pytest.mark.slow),
+        pytest.param("both", 200, 0, marks=pytest.mark.slow),
+        pytest.param("both", 200, 5, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("overlap", [0, 5])
 def test_workers_are_killed_and_stopped(victims, kills, overlap):
     with Sampler(replace(CONFIG, overlap=overlap)) as sampler:
         counters = sampler._shared.counters
@@ -235,7 +235,7 @@ def test_killed_workers_leave_no_descriptors():
     before = open_files()
     with Sampler(CONFIG) as sampler:
         checker = CounterChecker(sampler, restarts=10)
-        survive(sampler, checker, Killer(sampler, 5, sampler._shared.counters.rollout))
+        survive(sampler, checker, Killer(sampler, 3, sampler._shared.counters.rollout))
     del sampler, checker
     assert open_files() == before
     assert workers_of() == []

@@ -76,15 +76,12 @@ def test_serial(changes):
     run(replace(SMALL, **changes), 1000)
 
 
-def test_processes():
-    run(replace(LARGE, policy_workers=2, overlap=6), 8000)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         {},
+        {"overlap": 6, "policy_workers": 2},
         {"overlap": 9, "policy_workers": 3},
         {"overlap": 15, "groups": 1},
         {"sync": True, "policy_workers": 2},
