@@ -94,7 +94,7 @@ class SamplerOptions:
     """Steps that a row repeats from the end of the same lane's previous row; r2d2, apex and dqn
     take what they need instead."""
     policy_workers: int = 1
-    """Policy workers, processes."""
+    """Policy workers, processes; 0: each rollout worker chooses the actions of its own lanes."""
     device: str = "auto"
     """Device of policy workers and learner: auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -34,7 +34,7 @@ class Sampling(Measuring):
     groups: int = 2
     """Groups of lanes per worker."""
     policy_workers: int = 1
-    """Policy worker processes."""
+    """Policy worker processes; 0: rollout workers choose their own actions."""
     rollout: int = 32
     """Steps in a row."""
     batch: int = 32

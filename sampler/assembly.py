@@ -102,9 +102,7 @@ def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
         state_shape=parts.state_shape if parts else (0,),
         previous="previous_actions" in inputs or "previous_rewards" in inputs,
     )
-    topology = Topology(
-        config.workers, config.lane_groups, config.lanes_per_group, config.policy_workers
-    )
+    topology = Topology(config.workers, config.lane_groups, config.lanes_per_group, config.actors)
     shared = Shared(spec, topology, parts.weight_bytes if parts else 0, config.sync)
     return Assembly(
         config,
@@ -116,7 +114,7 @@ def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
         shared,
         Bell(),
         [Bell() for _ in range(config.workers)],
-        [Bell() for _ in range(config.policy_workers)],
+        [Bell() for _ in range(config.actors)],
         _prepare_gpu(config, shared) if parts else None,
     )
 

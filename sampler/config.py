@@ -38,7 +38,8 @@ class SamplerConfig:
     overlap: int = 0
     """Steps at the start of a row that repeat the end of the same lane's previous row."""
     policy_workers: int = 1
-    """Policy worker processes; each serves a fixed share of the rollout workers."""
+    """Policy worker processes; each serves a fixed share of the rollout workers. 0: every rollout
+    worker chooses the actions of its own lanes, which suits CPUs with few workers."""
     inference: Literal["model", "random"] = "model"
     """"random" draws uniform actions and needs no model."""
     device: str = "auto"
@@ -75,9 +76,9 @@ class SamplerConfig:
             "groups",
             "rollout",
             "batch",
-            "policy_workers",
         ):
             _at_least(name, getattr(self, name), 1)
+        _at_least("policy_workers", self.policy_workers, 0)
         _at_least("overlap", self.overlap, 0)
         _at_least("max_restarts", self.max_restarts, 0)
         _at_least("seed", self.seed, 0)
@@ -149,6 +150,11 @@ class SamplerConfig:
     def lanes_per_group(self) -> int:
         """Lanes that are stepped together, and rows in a token's block."""
         return self.envs_per_worker // self.lane_groups
+
+    @property
+    def actors(self) -> int:
+        """Places where actions are chosen: the policy workers, or all rollout workers."""
+        return self.policy_workers or self.workers
 
     @property
     def batch_buffers(self) -> int:

@@ -8,6 +8,7 @@ waits, another is stepped, so with two groups and fast inference the worker neve
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -287,15 +288,18 @@ class RolloutWorker:
         for group in self.groups:
             self._claim(group)
 
-    def run(self) -> None:
-        """Work until the sampler stops."""
+    def run(self, serve: Callable[[], bool] = lambda: False) -> None:
+        """Work until the sampler stops.
+
+        `serve` answers the requests where that is done in this process; False if there are none.
+        """
         self.start()
         words = self.control.words
         while not words[self._stopping]:
             if words[self._pausing]:
                 self.counters.enter(Stage.PAUSED)
                 self.bell.wait(NAP)
-            elif not self.advance():
+            elif not self.advance() and not serve():
                 self.sleep()
 
     def advance(self) -> bool:

@@ -17,7 +17,7 @@ import cloudpickle
 from sampler.errors import ConfigError
 from sampler.resources import thread_environment
 
-PRELOADED = ["sampler.rollout_worker.process", "sampler.policy_worker.process"]
+PRELOADED = ["sampler.local_worker"]  # which imports the modules of both kinds of worker
 
 
 def context(method: str) -> Any:

@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import Any
 
+from sampler import local_worker
 from sampler.assembly import Assembly
 from sampler.policy_worker import process as policy_process
 from sampler.resources import spare_threads
@@ -61,6 +62,8 @@ class ProcessWorkers:
         )
 
     def _launch_rollout(self, index: int, restarts: int) -> Any:
+        if self.assembly.config.policy_workers == 0:
+            return self._launch_local(index, restarts)
         return self._rollout_context.Process(
             target=rollout_process.main,
             name=f"fastrl rollout worker {index}",
@@ -72,6 +75,23 @@ class ProcessWorkers:
                 self.shared,
                 self.assembly.worker_bells[index],
                 self.assembly.policy_bell_of(index),
+                self.assembly.bell,
+            ),
+        )
+
+    def _launch_local(self, index: int, restarts: int) -> Any:
+        return self._rollout_context.Process(
+            target=local_worker.main,
+            name=f"fastrl rollout worker {index}",
+            daemon=True,
+            args=(
+                index,
+                restarts,
+                self._for_rollout,
+                self._for_policy,
+                self.shared,
+                self.assembly.device_weights,
+                self.assembly.worker_bells[index],
                 self.assembly.bell,
             ),
         )

@@ -54,6 +54,7 @@ def test_serial(changes):
     [
         {},
         {"overlap": 7, "policy_workers": 2},
+        {"policy_workers": 0},
         {"env_kwargs": FRAMES},
         {"groups": 1, "batch": 8, "buffers": 2},
         {"sync": True, "policy_workers": 4},
