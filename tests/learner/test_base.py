@@ -16,6 +16,7 @@ from sampler.learner.appo import APPO, APPOConfig
 from sampler.learner.base import has_native_bfloat16, resolve_device, resolve_precision
 from sampler.learner.impala import IMPALA, IMPALAConfig
 from sampler.learner.ppo import PPO, PPOConfig
+from sampler.models import ModelConfig, make_model
 
 DISCRETE = gym.spaces.Discrete(4)
 CONTINUOUS = gym.spaces.Box(-2.0, 2.0, (2,), np.float32)
@@ -255,6 +256,28 @@ def test_normalised_rewards_follow_a_lane_in_time(tiny_model, random_fields, bat
         states.append(learner.reward_scaler.state())
     for name in states[0]:
         torch.testing.assert_close(states[0][name], states[1][name])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_observation_statistics_change_between_batches_only(random_fields, batch_from, algorithm):
+    """A batch is learned from with the statistics that it was acted with; only the very first one
+    is counted beforehand. Each real step's observation counts once."""
+    model = make_model(OBS, DISCRETE, ModelConfig(normalize_observations=True))
+    model.units = 0
+    changes = {} if algorithm in ("impala", "a2c") else {"epochs": 1, "minibatches": 1}
+    learner = learner_of(algorithm, model, DISCRETE, **changes)
+    count = next(buffer for name, buffer in model.named_buffers() if name.endswith("count"))
+    seen = 0
+    for seed in range(3):
+        fields = random_fields(model, DISCRETE, seed=seed)
+        published = []
+        metrics = learner.update(
+            batch_from(fields, DISCRETE), lambda published=published: published.append(float(count))
+        )
+        seen += int(fields["mask"].sum())
+        assert published[-1] == float(count) == seen
+        if seed:
+            assert metrics["losses/approx_kl"] < 1e-9
 
 
 def test_learning_rate_falls_linearly(tiny_model):
