@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-logger = logging.getLogger("fastrl.cli")
+logger = logging.getLogger("fastrl.cli")  # what it records has been printed already
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,19 @@ def make_display(stream: TextIO | None = None) -> PlainDisplay:
 
 
 class DisplayHandler(logging.Handler):
-    """Shows the library's log records of level WARNING and above on a display."""
+    """Shows the library's log records of level WARNING and above on a display.
 
-    def __init__(self, display: PlainDisplay) -> None:
+    Nothing is shown once `quiet` says so: after a signal, whatever goes wrong no longer matters.
+    """
+
+    def __init__(self, display: PlainDisplay, quiet: Callable[[], bool] = lambda: False) -> None:
         super().__init__(logging.WARNING)
         self._display = display
+        self._quiet = quiet
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._display.warning(" ".join(record.getMessage().split()))
+        if record.name != logger.name and not self._quiet():
+            self._display.warning(" ".join(record.getMessage().split()))
 
 
 def status_line(status: Status) -> str:

@@ -28,7 +28,7 @@ from sampler.errors import ConfigError, FastrlError
 LOG_BYTES = 5_000_000  # bytes in log.txt before it becomes log.txt.1
 LOG_COPIES = 3
 
-logger = logging.getLogger("fastrl")
+logger = logging.getLogger("fastrl.cli")
 
 
 class RunFolder:

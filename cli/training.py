@@ -42,7 +42,7 @@ def train(
     started: time.monotonic() when the command began.
     """
     with ExitStack() as stack:
-        handler = DisplayHandler(display)
+        handler = DisplayHandler(display, quiet=signals.event.is_set)
         logging.getLogger("fastrl").addHandler(handler)
         stack.callback(logging.getLogger("fastrl").removeHandler, handler)
         run: RunFolder | None = None

@@ -100,6 +100,13 @@ def test_library_warnings_are_shown_on_one_line(capsys):
     assert capsys.readouterr().err == "warning: worker 3 died: exit code 9\n"
 
 
+def test_after_a_signal_warnings_are_not_shown(capsys):
+    log = logging.Logger("sampler.test")
+    log.addHandler(DisplayHandler(PlainDisplay(io.StringIO()), quiet=lambda: True))
+    log.warning("worker 3 died")
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(None, "-"), (7.9, "7s"), (185, "3m05s"), (7620, "2h07m")]
 )

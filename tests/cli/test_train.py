@@ -128,6 +128,38 @@ def test_mistakes_are_one_line_and_leave_no_folder(tmp_path, capfd, arguments, c
     assert not (tmp_path / "runs").exists()
 
 
+BREAKS = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Breaks(CartPoleEnv):
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 300:
+            raise RuntimeError("the pole is gone")
+        return super().step(action)
+
+gym.register("Breaks-v0", Breaks)
+"""
+
+
+def test_a_failing_environment_is_one_line_and_a_checkpoint(tmp_path, capfd, monkeypatch):
+    (tmp_path / "breaking.py").write_text(BREAKS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = words("--env breaking:Breaks-v0 --serial --envs-per-worker 4 --rollout 8 --batch 4")
+    assert run_in(tmp_path / "runs", *arguments) == 1
+    err = capfd.readouterr().err
+    assert err.startswith("fastrl-train: error: ")
+    assert "the pole is gone" in err
+    assert err.count("\n") == 1
+    run = only_run(tmp_path / "runs")
+    assert "Traceback" in (run / "log.txt").read_text()
+    state, _ = CheckpointStore(run / "checkpoints").load_latest()
+    assert state["steps"] > 1000
+
+
 def test_a_run_folder_that_cannot_be_made_is_one_line(tmp_path, capfd):
     (tmp_path / "file").write_text("")
     assert run_in(tmp_path / "file", *SMALL, "--serial") == 2
