@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sampler.shm.counters import CounterRow
 from sampler.shm.shared import Shared
 
 NANO = 1e-9
@@ -14,11 +13,14 @@ NANO = 1e-9
 def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
     """Counts since the start, and seconds spent; take differences of two calls for rates."""
     counters = shared.counters
-    learner = counters.learner
+    # Each word is read once, so that the sums are those of the parts.
+    learner = counters.learner.as_dict()
+    rollout = [row.as_dict() for row in counters.rollout]
+    policy = [row.as_dict() for row in counters.policy]
     return {
         "time": time.monotonic(),
         **{
-            name: sum(row[name] for row in counters.rollout)
+            name: sum(row[name] for row in rollout)
             for name in ("steps", "frames", "episodes", "masked_steps", "lost_steps")
         },
         "episodes_missed": shared.episodes.missed,
@@ -27,7 +29,7 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
         "version": learner["version"],
         "rollout": [
             _process(row, ("pid", "steps", "frames", "episodes"), ("step", "wait", "token_wait"))
-            for row in counters.rollout
+            for row in rollout
         ],
         "policy": [
             _process(
@@ -35,7 +37,7 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
                 ("pid", "batches", "observations", "weight_loads"),
                 ("wait", "gather", "inference", "write", "weights"),
             )
-            for row in counters.policy
+            for row in policy
         ],
         "learner": {
             "batches": learner["batches"],
@@ -46,7 +48,9 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
     }
 
 
-def _process(row: CounterRow, counts: tuple[str, ...], times: tuple[str, ...]) -> dict[str, Any]:
+def _process(
+    row: dict[str, int], counts: tuple[str, ...], times: tuple[str, ...]
+) -> dict[str, Any]:
     return {
         **{name: row[name] for name in counts},
         "seconds": {name: row[f"{name}_ns"] * NANO for name in times},
