@@ -21,6 +21,11 @@ from sampler.shm.shared import Shared
 TRACEBACK_CHARACTERS = 2000  # with its line a report fits its slot, at 6 bytes a character
 
 
+NICENESS = 5
+"""Of all workers. Where cores are short, the learner goes first: rows go stale while it waits for a
+core, and the workers wait for it anyway when all rows are taken."""
+
+
 def run_child(
     shared: Shared,
     slot: int,
@@ -33,6 +38,7 @@ def run_child(
     `slot` is the process's error slot; `name()` says what it was doing, for the report.
     """
     prepare_child()
+    os.nice(NICENESS)
     counters["pid"] = os.getpid()
     counters.enter(Stage.STARTING)
     try:
