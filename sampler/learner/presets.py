@@ -98,10 +98,15 @@ def choose_preset(
         **{name: value for name, value in given.items() if value is not None},
     }
     learner, config, _ = ALGORITHMS[algorithm]
+    sampler["batch"] = rows_of_batch(sampler, learner.sync)
+    settings = dict(choice.learner)
     if learner.sync:
         sampler["sync"] = True
-    sampler["batch"] = rows_of_batch(sampler, learner.sync)
-    return Preset(algorithm, family, sampler, config(**choice.learner), ModelConfig(**choice.model))
+        usual = choice.sampler["workers"] * choice.sampler["envs_per_worker"]
+        if hasattr(config, "minibatches"):  # as large as they were tuned, whatever the batch
+            minibatches = settings.get("minibatches", config.minibatches)
+            settings["minibatches"] = max(round(minibatches * sampler["batch"] / usual), 1)
+    return Preset(algorithm, family, sampler, config(**settings), ModelConfig(**choice.model))
 
 
 def family_of(observation_space: gym.Space, action_space: gym.Space) -> Family:

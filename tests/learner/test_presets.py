@@ -70,6 +70,15 @@ def test_the_published_atari_settings():
         assert choose_preset(algorithm, STACK, CHOICE).learner.reward_clip == 1.0
 
 
+@pytest.mark.parametrize("workers", [1, 2, 32])
+def test_minibatches_keep_their_size(workers):
+    usual = choose_preset("ppo", VECTOR, CHOICE)
+    steps = usual.sampler["batch"] * usual.sampler["rollout"] / usual.learner.minibatches
+    preset = choose_preset("ppo", VECTOR, CHOICE, workers=workers)
+    batch = preset.sampler["batch"] * preset.sampler["rollout"]
+    assert batch / preset.learner.minibatches == steps
+
+
 def test_the_choice_in_words():
     words = choose_preset("ppo", VECTOR, CHOICE).describe()
     assert words.startswith("ppo with settings for classic control: sampler ")
