@@ -36,10 +36,13 @@ class Rates:
         return max(self.shares, key=lambda name: self.shares[name])
 
 
-def rates(before: Mapping[str, Any], after: Mapping[str, Any], serial: bool = False) -> Rates:
+def rates(
+    before: Mapping[str, Any], after: Mapping[str, Any], serial: bool = False, local: bool = False
+) -> Rates:
     """The rates between two snapshots of `Sampler.stats()`, `before` taken earlier.
 
     serial: the sampler runs in one process, in which the learner's waiting is the others' work.
+    local: rollout workers choose their own actions (`policy_workers=0`).
     """
     seconds = max(after["time"] - before["time"], 1e-9)
     steps = after["steps"] - before["steps"]
@@ -59,7 +62,7 @@ def rates(before: Mapping[str, Any], after: Mapping[str, Any], serial: bool = Fa
         workers = max(len(after["rollout"]), 1)
         shares = {
             "environment": spent("rollout", ["step"]) / workers,
-            "inference": spent("rollout", ["wait"]) / workers,
+            "inference": (spent("rollout", ["wait"]) + local * spent("policy", ACTING)) / workers,
             "learner": spent("rollout", ["token_wait"]) / workers,
         }
     return Rates(

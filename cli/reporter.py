@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ class Reporter:
         """started: time.monotonic() of the command's start; log_every, total_seconds: seconds."""
         self._sampler = sampler
         self._serial = sampler.config.serial
+        self._rates = partial(rates, serial=self._serial, local=not sampler.config.policy_workers)
         self._display = display
         self._writer = writer
         self._started = started
@@ -88,7 +90,7 @@ class Reporter:
     def log(self, progress: Progress) -> None:
         """Write a row: means over everything since the row before."""
         stats = self._sampler.stats()
-        speed = rates(self._logged, stats, self._serial)
+        speed = self._rates(self._logged, stats)
         metrics = {
             "charts/SPS": speed.sps,
             "perf/fps": speed.fps,
@@ -118,7 +120,7 @@ class Reporter:
 
     def summary(self, progress: Progress) -> list[str]:
         """What the run came to, as lines."""
-        speed = rates(self._first, self._sampler.stats(), self._serial)
+        speed = self._rates(self._first, self._sampler.stats())
         shares = ", ".join(f"{name} {share:.0%}" for name, share in speed.shares.items())
         games = f"last {len(self._games)} of {self._all_games:,} whole games"
         whose = "the time" if self._serial else "the rollout workers' time"
@@ -158,7 +160,7 @@ class Reporter:
         stats = self._sampler.stats()
         while len(self._window) > 1 and stats["time"] - self._window[1]["time"] >= WINDOW:
             self._window.popleft()
-        speed = rates(self._window[0], stats, self._serial)
+        speed = self._rates(self._window[0], stats)
         self._window.append(stats)
         return speed
 

@@ -59,6 +59,17 @@ def test_in_one_process_the_learner_has_what_the_others_leave():
     assert result.bottleneck == "learner"
 
 
+def test_workers_that_choose_their_own_actions_spend_their_own_time_on_it():
+    before = snapshot(0.0, 0, [(0, 0, 0), (0, 0, 0)])
+    after = snapshot(10.0, 100, [(2, 0, 1), (2, 0, 1)])
+    before["policy"] = [{"seconds": {}}, {"seconds": {}}]
+    after["policy"] = [{"seconds": {"inference": 6.0}}, {"seconds": {"inference": 5.0}}]
+    result = rates(before, after, local=True)
+    assert dict(result.shares) == pytest.approx(
+        {"environment": 0.2, "inference": 0.55, "learner": 0.1}
+    )
+
+
 def test_equal_snapshots_do_not_divide_by_zero():
     same = snapshot(1.0, 5, [(1, 1, 1)])
     assert rates(same, same).sps == 0.0
