@@ -81,7 +81,7 @@ class Assembly:
 
 def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
     """Look at the environment, make the model, and allocate the shared memory."""
-    check_limits(config.workers + config.policy_workers)
+    check_limits(config.workers + config.policy_workers, bells=1 + config.workers + config.actors)
     facts = inspect_environment(config) if config.serial else inspect_in_process(config)
     observation_space = stack_frames(facts.observation_space, facts.frame_stack)
     parts = None

@@ -110,6 +110,17 @@ class SamplerConfig:
                 f"overlap={self.overlap} must be smaller than rollout={self.rollout}: "
                 "a row needs at least one new step"
             )
+        if self.sync and self.overlap:
+            raise ConfigError(
+                f"overlap={self.overlap} does not go with sync=True: the steps that a row repeats "
+                "were made with older weights; leave one of them out"
+            )
+        for name in ("straggler_timeout", "step_timeout"):
+            if self.serial and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)} does not go with serial=True: "
+                    "nothing runs beside anything else; leave one of them out"
+                )
         if self.envs_per_worker % self.lane_groups:
             multiple = ceil(self.envs_per_worker / self.groups) * self.groups
             raise ConfigError(

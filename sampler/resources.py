@@ -11,7 +11,7 @@ from math import ceil
 
 from sampler.errors import ConfigError
 
-FILES_PER_WORKER = 3  # its bell, and both ends of the pipes that tell of its and our death
+FILES_PER_WORKER = 2  # the ends of the pipes that tell of its death and of ours
 SPARE_FILES = 24  # shared memory, multiprocessing's servers, and what starting takes for a moment
 
 THREAD_VARIABLES = (
@@ -35,10 +35,14 @@ def available_cores() -> int:
     return max(1, cores)
 
 
-def check_limits(processes: int) -> None:
-    """Raise ConfigError, with need and limit, where that many workers cannot be started."""
+def check_limits(processes: int, bells: int) -> None:
+    """Raise ConfigError, with need and limit, where that many workers cannot be started.
+
+    `bells`: descriptors that the processes share.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(os.listdir("/proc/self/fd")) + FILES_PER_WORKER * processes + SPARE_FILES
+    opened = len(os.listdir("/proc/self/fd"))
+    needed = opened + bells + FILES_PER_WORKER * processes + SPARE_FILES
     if limit != resource.RLIM_INFINITY and needed > limit:
         raise ConfigError(
             f"{processes} worker processes need {needed} open files but the limit is {limit}; "

@@ -46,6 +46,17 @@ BASE = SamplerConfig(env="fastrl/Counter-v0", inference="random")
             "batch=2 is not a multiple of the 4 lanes in a group; use 4, or change "
             "envs_per_worker or groups",
         ),
+        ({"policy_workers": -1}, "policy_workers=-1 must be a whole number of at least 0"),
+        (
+            {"overlap": 3, "sync": True},
+            "overlap=3 does not go with sync=True: the steps that a row repeats were made with "
+            "older weights; leave one of them out",
+        ),
+        (
+            {"straggler_timeout": 2.0, "serial": True},
+            "straggler_timeout=2.0 does not go with serial=True: nothing runs beside anything "
+            "else; leave one of them out",
+        ),
         (
             {"policy_workers": 3},
             "policy_workers=3 exceeds workers=2: some would have nothing to do",
@@ -154,7 +165,7 @@ def test_any_value_is_accepted_or_refused_in_one_line(changes):
             "batch": st.integers(1, 12),
             "buffers": st.one_of(st.none(), st.integers(2, 4)),
             "overlap": st.integers(0, 5),
-            "policy_workers": st.integers(1, 3),
+            "policy_workers": st.integers(0, 3),
             "sync": st.booleans(),
             "seed": st.integers(0, 2**64),
             "env_kwargs": st.fixed_dictionaries({"max_length": st.integers(1, 9)}),

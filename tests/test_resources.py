@@ -62,9 +62,10 @@ def test_threads_are_set_inside_the_block_only(monkeypatch):
 def test_open_files_are_counted_before_anything_starts(monkeypatch):
     limit = len(os.listdir("/proc/self/fd")) + 100
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
-    check_limits(10)
-    with pytest.raises(ConfigError, match=rf"need .* open files but the limit is {limit}; raise"):
-        check_limits(50)
+    check_limits(10, bells=21)
+    for processes, bells in ((50, 10), (10, 100)):
+        with pytest.raises(ConfigError, match=rf"files but the limit is {limit}; raise it"):
+            check_limits(processes, bells)
 
 
 def test_processes_are_counted_before_anything_starts(quota, monkeypatch):
@@ -72,11 +73,11 @@ def test_processes_are_counted_before_anything_starts(quota, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda kind: unlimited)
     quota["/sys/fs/cgroup/pids.max"] = "max"
     quota["/sys/fs/cgroup/pids.current"] = "90"
-    check_limits(1000)
+    check_limits(1000, bells=1)
     quota["/sys/fs/cgroup/pids.max"] = "100"
-    check_limits(10)
+    check_limits(10, bells=1)
     with pytest.raises(ConfigError) as caught:
-        check_limits(11)
+        check_limits(11, bells=1)
     assert str(caught.value) == (
         "11 worker processes are asked for but only 10 more may run; raise the limit (ulimit -u, "
         "or pids.max of the control group), or lower workers"

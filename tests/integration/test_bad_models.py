@@ -149,9 +149,14 @@ def test_a_model_that_becomes_nan():
     assert nan_after_publishing(SERIAL) == MESSAGE.format(0)
 
 
-def test_a_model_that_becomes_nan_in_processes_is_not_tried_again():
-    message = nan_after_publishing(replace(PROCESSES, max_restarts=100))
-    assert message.startswith("policy worker 0: lane ")
+@pytest.mark.parametrize(
+    ("policy_workers", "place"),
+    [(1, "policy worker 0"), pytest.param(0, "rollout worker ", marks=pytest.mark.slow)],
+)
+def test_a_model_that_becomes_nan_in_processes_is_not_tried_again(policy_workers, place):
+    config = replace(PROCESSES, max_restarts=100, policy_workers=policy_workers)
+    message = nan_after_publishing(config)
+    assert message.startswith(place)
     assert message.endswith(MESSAGE.partition("{}")[2])
     assert workers_of() == []
 

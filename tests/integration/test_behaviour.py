@@ -123,7 +123,9 @@ def run(config, kind, batches):
     with Sampler(config, kind) as sampler:
         recomputation = Recomputation(sampler)
         for number in range(batches):
-            recomputation.check(sampler.get_batch())
+            batch = sampler.get_batch()
+            recomputation.check(batch)
+            assert not config.sync or (batch.policy_version == sampler.version).all()
             recomputation.publish(number)
         return recomputation
 
@@ -164,6 +166,8 @@ def test_stacked_frames():
         ("gru", {"overlap": 3, "groups": 4}),
         ("previous", {"policy_workers": 2}),
         ("lstm", {"sync": True}),
+        ("lstm", {"sync": True, "policy_workers": 0}),
+        ("gru", {"overlap": 5, "policy_workers": 0}),
     ],
 )
 def test_processes(kind, changes):

@@ -102,12 +102,15 @@ def survive(sampler, checker, killer):
         pytest.param("policy", 100, 5, marks=pytest.mark.slow),
         pytest.param("both", 200, 0, marks=pytest.mark.slow),
         pytest.param("both", 200, 5, marks=pytest.mark.slow),
+        pytest.param("local", 200, 5, marks=pytest.mark.slow),
     ],
 )
 def test_workers_are_killed_and_stopped(victims, kills, overlap):
-    with Sampler(replace(CONFIG, overlap=overlap)) as sampler:
+    """ "local": rollout workers that choose their own actions."""
+    policy_workers = 0 if victims == "local" else CONFIG.policy_workers
+    with Sampler(replace(CONFIG, overlap=overlap, policy_workers=policy_workers)) as sampler:
         counters = sampler._shared.counters
-        rows = counters.rollout if victims == "rollout" else counters.policy
+        rows = counters.policy if victims == "policy" else counters.rollout
         if victims == "both":
             rows = [*counters.rollout, *counters.policy]
         checker = CounterChecker(sampler, restarts=kills)
