@@ -1,4 +1,4 @@
-"""The presets learn small tasks with known optima. Minutes each, so all are marked slow."""
+"""The presets learn small tasks with known optima. Minutes each, and asynchronous: run them by hand."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def success(games: Evaluation, bits: int) -> float:
     return float(np.mean(games.scores > -bits))
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 def test_hindsight_flips_ten_bits_and_nothing_else_does():
     assert success(train("dqn", "fastrl/BitFlip-v0", 4_000, bits=10), 10) >= 0.9
     blind = train("dqn", "fastrl/BitFlip-v0", 4_000, {"hindsight": "none"}, bits=10)
     assert success(blind, 10) <= 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 @pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 50_000), ("apex", 60_000)])
 def test_cartpole(algorithm, steps):
     assert train(algorithm, "CartPole-v1", steps).mean >= 475
 
 
-@pytest.mark.slow
+@pytest.mark.manual
 def test_r2d2_remembers_and_a_network_without_memory_cannot():
     env = "fastrl/RepeatPrevious-v0"
     assert train("r2d2", env, 60_000, k=4).mean >= 0.8
