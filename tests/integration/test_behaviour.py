@@ -54,12 +54,16 @@ class Recomputation:
         self.versions[version] = {k: v.clone() for k, v in self.model.state_dict().items()}
 
     def publish(self, seed):
-        """New weights, so far from the first ones that every version acts differently."""
+        """New weights, so far from the first ones that every version acts differently.
+
+        Yet of a size that keeps activations near 1, where rounding stays below the tolerance.
+        """
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, tensor in self.model.state_dict().items():
                 noise = torch.randn(tensor.shape, generator=generator)
-                tensor.copy_(self.versions[0][name] + 0.3 * noise)
+                scale = tensor[0].numel() ** -0.5 if tensor.dim() > 1 else 0.3
+                tensor.copy_(self.versions[0][name] + scale * noise)
         self.keep(self.sampler.publish(self.model))
 
     @torch.no_grad()
@@ -177,8 +181,7 @@ def test_processes(kind, changes):
     assert bool(recomputation.mixed) != config.sync
 
 
-# Open question: in one run of two the outputs of one lane differed by 1.4e-4 from the recomputed.
-@pytest.mark.manual
+@pytest.mark.slow
 def test_stacked_frames_with_memory_in_processes():
     kind = partial(make_model, config=ModelConfig(image_features=16, core="gru", core_size=8))
     run(replace(SMALL, **FRAMES, serial=False, overlap=3), kind, 30)
