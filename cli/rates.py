@@ -60,9 +60,10 @@ def rates(
         }
     else:
         workers = max(len(after["rollout"]), 1)
+        acting = spent("policy", ACTING) if local else spent("rollout", ["wait"])
         shares = {
             "environment": spent("rollout", ["step"]) / workers,
-            "inference": (spent("rollout", ["wait"]) + local * spent("policy", ACTING)) / workers,
+            "inference": acting / workers,
             "learner": spent("rollout", ["token_wait"]) / workers,
         }
     return Rates(
