@@ -1,4 +1,4 @@
-"""The presets learn small tasks with known optima. Minutes each, and asynchronous: run them by hand."""
+"""The presets learn small tasks with known optima. Minutes each: run them by hand."""
 
 from __future__ import annotations
 
