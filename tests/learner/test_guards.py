@@ -63,6 +63,40 @@ def test_a_bad_reward_costs_one_update(learner_and_batch):
     assert torch.isfinite(weights(learner)).all()
 
 
+def test_a_bad_reward_does_not_spoil_the_statistics(tiny_model, random_fields, batch_from):
+    model = tiny_model(ACTIONS)
+    config = APPOConfig(max_non_finite=2, normalise_rewards=True)
+    learner = APPO(model, OBS, ACTIONS, config, device="cpu")
+    fields = random_fields(model, ACTIONS)
+    bad = {**fields, "rewards": fields["rewards"].copy()}
+    bad["rewards"][0, 0] = np.nan
+    learner.update(batch_from(bad, ACTIONS), lambda: None)
+    assert learner.guard.skipped == 1
+    learner.update(batch_from(fields, ACTIONS), lambda: None)
+    assert learner.guard.skipped == 1
+    assert all(torch.isfinite(x).all() for x in learner.reward_scaler.state().values())
+
+
+def test_rows_that_were_given_up_may_hold_anything(tiny_model, random_fields, batch_from):
+    """As in debug mode, where released rows are filled with NaN and the largest integers."""
+    model = tiny_model(ACTIONS, 4)
+    config = APPOConfig(normalise_rewards=True)
+    fields = random_fields(model, ACTIONS)
+    for array in fields.values():
+        array[2] = np.nan if array.dtype.kind == "f" else np.iinfo(np.int32).max
+        if array.dtype == np.int64:
+            array[2] = np.iinfo(np.int64).max
+    fields["mask"][2] = False
+    learner = APPO(model, OBS, ACTIONS, config, device="cpu")
+    before = weights(learner)
+    metrics = learner.update(batch_from(fields, ACTIONS), lambda: None)
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert metrics["perf/policy_lag_max"] == 0
+    assert learner.updates == 1
+    assert not torch.equal(weights(learner), before)
+    assert torch.isfinite(weights(learner)).all()
+
+
 def test_a_bad_parameter_is_named_and_ends_the_run(learner_and_batch):
     learner, fields, batch_from = learner_and_batch
     with torch.no_grad():
