@@ -26,7 +26,6 @@ from sampler.learner.transition_replay import TransitionReplay
 from sampler.spaces import leaves, unflatten
 
 if TYPE_CHECKING:
-    from sampler.config import SamplerConfig
     from sampler.sampler import Sampler
 
 
@@ -122,10 +121,6 @@ class ApeX(QLearner):
         spaces = sampler.observation_space, sampler.action_space
         return cls(sampler.model, *spaces, config, device, precision, hindsight)
 
-    def check_sampler(self, config: SamplerConfig) -> None:
-        super().check_sampler(config)
-        self.check_rows(config, None, self.config.overlap)
-
     @property
     def stored_steps(self) -> int:
         return 0 if self.replay is None else len(self.replay)
@@ -202,6 +197,9 @@ class ApeX(QLearner):
                     "losses/q_loss": loss,
                     "losses/td_error": absolute.mean(),
                     "losses/q_values": taken.mean(),
+                    "perf/replay_age": self.replay_age(
+                        index // self.replay.steps, self.replay.steps - config.overlap
+                    ),
                 }
             )
         return made

@@ -215,7 +215,22 @@ class QLearner(Learner):
     def exploration(self, lanes: int, steps: int) -> np.ndarray:
         return self.config.epsilons(lanes, steps)
 
+    def check_sampler(self, config: SamplerConfig) -> None:
+        super().check_sampler(config)
+        self._check_rows(config.rollout, config.overlap)
+
+    def _check_rows(self, rollout: int, overlap: int) -> None:
+        """Raise ConfigError unless the sampler's rows are as this learner replays them."""
+        given = {"rollout": rollout, "overlap": overlap}
+        for name, wanted in self.config.rows(rollout, overlap).items():
+            if given[name] != wanted:
+                raise ConfigError(
+                    f"{name}={given[name]} does not suit {type(self).__name__}; "
+                    f"its settings need {name}={wanted}"
+                )
+
     def _open_replay(self, batch: SequenceBatch) -> None:
+        self._check_rows(batch.spec.steps, batch.spec.overlap)
         self.replay = self.make_replay(batch)
         self._buffers = self.replay.buffers(self.config.batch_size)
         if self.device.type == "cuda":  # transfers from pinned memory are asynchronous
@@ -242,9 +257,9 @@ class QLearner(Learner):
         return lag_metrics(self.version - versions, real, real)
 
     def _update_normaliser(self, batch: SequenceBatch) -> None:
-        """Let the model see the new observations, for its running statistics."""
+        """Let the model see the new observations, for its running statistics (in buffers)."""
         update = getattr(self.model, "update_normaliser", None)
-        if update is not None and not batch.spec.stacks_frames:  # stacks are images
+        if update is not None and next(self.model.buffers(), None) is not None:
             new = batch.mask.copy()
             new[:, : batch.spec.overlap] = False
             new = np.pad(new, ((0, 0), (0, 1)))  # the last observation is the next row's first
@@ -297,6 +312,15 @@ class QLearner(Learner):
         """Loss of every error: half its square, or less beyond `huber`."""
         return huber(errors, self.config.huber or math.inf)
 
+    def replay_age(self, rows: np.ndarray, steps: int) -> Tensor:
+        """Mean number of agent steps that came after `rows` [n] (serial numbers), a scalar.
+
+        steps: new agent steps in a row.
+        """
+        assert self.replay is not None
+        age = (self.replay.storage.added - 1 - rows).mean() * steps
+        return torch.tensor(age, dtype=torch.float32, device=self.device)
+
     # ---- state
 
     def state_dict(self) -> dict[str, Any]:
@@ -334,14 +358,3 @@ class QLearner(Learner):
                 self._saved_replay = saved
             else:
                 self.replay.load(saved)
-
-    # ---- the sampler's side
-
-    def check_rows(self, config: SamplerConfig, rollout: int | None, overlap: int) -> None:
-        """Raise ConfigError unless the sampler's rows are as this learner replays them."""
-        for name, wanted in (("rollout", rollout), ("overlap", overlap)):
-            if wanted is not None and getattr(config, name) != wanted:
-                raise ConfigError(
-                    f"{name}={getattr(config, name)} does not suit {type(self).__name__}; "
-                    f"its settings need {name}={wanted}"
-                )

@@ -29,7 +29,7 @@ from sampler.shm.store import StoreSpec
 from sampler.spaces import map_leaves
 
 if TYPE_CHECKING:
-    from sampler.config import SamplerConfig
+    pass
 
 DRIFT_EVERY = 100  # updates between two measurements of the state's drift
 DRIFT_ROWS = 16  # rows in a measurement
@@ -111,10 +111,6 @@ class R2D2(QLearner):
         self.links: RowLinks | None = None
         self._spec: StoreSpec | None = None
 
-    def check_sampler(self, config: SamplerConfig) -> None:
-        super().check_sampler(config)
-        self.check_rows(config, self.config.rollout, self.config.overlap)
-
     @property
     def stored_steps(self) -> int:
         return 0 if self.replay is None else len(self.replay) * self.config.shift
@@ -194,8 +190,7 @@ class R2D2(QLearner):
                         self.taken(online[:, :-1], batch.actions[:, learned]), valid
                     ),
                     "losses/priority": priorities.mean(),
-                    "perf/replay_lag": self.version
-                    - reduce(batch.policy_version[:, learned].float(), valid),
+                    "perf/replay_age": self.replay_age(rows, config.shift),
                 }
             )
         if (error := self.initial_states.learn(batch)) is not None:
