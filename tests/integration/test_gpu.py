@@ -1,4 +1,4 @@
-"""Inference on a GPU: pinned transfers, weights in device memory, batches on the learner's device."""
+"""Inference on a GPU: pinned transfers, weights in device memory, batches on the device."""
 
 from __future__ import annotations
 
