@@ -147,14 +147,14 @@ ODD_VALUES = st.one_of(
 NAMES = [field.name for field in fields(SamplerConfig)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(NAMES), ODD_VALUES, min_size=1, max_size=3))
 def test_any_value_is_accepted_or_refused_in_one_line(changes):
     message = refusal(changes)
     assert not message or any(name in message for name in NAMES)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     changes=st.fixed_dictionaries(
         {

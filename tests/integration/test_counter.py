@@ -46,7 +46,7 @@ FRAMES = {"max_length": 12, "frames": True}
 )
 def test_serial(changes):
     with Sampler(replace(SMALL, serial=True, **changes)) as sampler:
-        run_counter(sampler, 1500)
+        run_counter(sampler, 1000)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def check(observation_space, action_space, config=SERIAL):
                         assert action_space.contains(action)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(observation_space=SPACES, action_space=SPACES, seed=st.integers(0, 1000))
 def test_random_spaces_make_the_round_trip(observation_space, action_space, seed):
     try:
@@ -87,7 +87,7 @@ def test_random_spaces_make_the_round_trip(observation_space, action_space, seed
         assert "are called" in str(error), error  # noqa: PT017
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.dictionaries(KEYS, st.just(spaces.Discrete(3)), min_size=2, max_size=5))
 def test_any_keys(space):
     check(spaces.Dict(space), spaces.Discrete(2))

@@ -285,7 +285,7 @@ class Protocol(RuleBasedStateMachine):
 
 
 TestProtocol = Protocol.TestCase
-TestProtocol.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestProtocol.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
 def test_waiting_groups_are_served_in_the_order_in_which_they_asked():
