@@ -180,6 +180,11 @@ def start_script(last):
     return process, mark
 
 
+def family_of(process, mark):
+    """Everything that the script has started, directly or not."""
+    return [member for member in marked(mark) if member.pid != process.pid]
+
+
 def end(process, mark):
     """Whatever a test left, so that it does not disturb the next."""
     for left in marked(mark):
@@ -193,9 +198,9 @@ def test_nothing_is_left_when_the_caller_is_killed(stopped):
     process, mark = start_script(last=-1)
     try:
         assert process.stdout.readline() == "running\n"
-        family = [p for p in marked(mark) if p.pid != process.pid]
         # Five workers, an environment's child for each lane, multiprocessing's two servers.
-        assert len(family) == 5 + 6 + 2
+        wait_until(lambda: len(family_of(process, mark)) == 5 + 6 + 2, "the whole family")
+        family = family_of(process, mark)
         for member in family if stopped else []:
             if member.ppid() != process.pid:  # not multiprocessing's servers
                 member.suspend()
@@ -211,9 +216,9 @@ def test_nothing_is_left_of_environments_when_a_sampler_closes():
     try:
         assert process.stdout.readline() == "running\n"
         assert process.stdout.readline() == "closed\n"
-        family = [" ".join(p.cmdline()) for p in marked(mark) if p.pid != process.pid]
-        assert len(family) == 2
-        assert all("multiprocessing" in line for line in family)
+        wait_until(lambda: len(family_of(process, mark)) == 2, "the end of all workers")
+        for member in family_of(process, mark):
+            assert "multiprocessing" in " ".join(member.cmdline())
     finally:
         end(process, mark)
 
