@@ -113,8 +113,8 @@ class Supervisor:
         assert process is not None
         process.join()
         reported = bool(self.shared.errors.size[worker.slot])
+        end_group(process)  # what it left behind; and itself, if it was its fork server that died
         error = self._diagnose(worker, process.exitcode)
-        end_group(process)
         process.close()
         worker.process = None
         never_worked = reported and not worker.counters["ready"] and not worker.restarts
@@ -198,11 +198,12 @@ class Supervisor:
 
     def is_alive(self, slot: int) -> bool:
         """Whether the worker with this error slot has a process that runs (or is stopped)."""
-        return any(
-            worker.process is not None and worker.process.is_alive()
-            for worker in self.workers
-            if worker.slot == slot
-        )
+        for worker in self.workers:
+            if worker.slot == slot and worker.process is not None:
+                if worker.process.is_alive():
+                    return True
+                end_group(worker.process)  # if it was its fork server that died, it runs on
+        return False
 
     # ---- stopping
 

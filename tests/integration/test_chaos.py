@@ -13,12 +13,13 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing import forkserver
 
 import psutil
 import pytest
 from helpers.counting import CounterChecker
 from helpers.models import make_history
-from helpers.processes import PATIENCE, marked, open_files, wait_until, workers_of
+from helpers.processes import PATIENCE, is_alive, marked, open_files, wait_until, workers_of
 
 from sampler import Sampler, SamplerConfig
 
@@ -116,6 +117,26 @@ def test_workers_are_killed_and_stopped(victims, kills, overlap):
         checker = CounterChecker(sampler, restarts=kills)
         survive(sampler, checker, Killer(sampler, kills, rows))
         assert not checker.given_up
+
+
+def test_the_fork_server_is_killed():
+    """All its children then seem to have ended, though they have not."""
+    with Sampler(CONFIG) as sampler:
+        checker = CounterChecker(sampler, restarts=1)
+        for _ in range(10):
+            checker.add(sampler.get_batch(timeout=PATIENCE))
+        pids = [worker.pid for worker in workers_of()]
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        count = CONFIG.workers + CONFIG.policy_workers
+        assert len(pids) == count
+        while sampler.stats()["restarts"] < count:
+            checker.add(sampler.get_batch(timeout=PATIENCE))
+        for _ in range(30):
+            checker.add(sampler.get_batch(timeout=PATIENCE))
+        checker.drain()
+        checker.check()
+        assert not [pid for pid in pids if psutil.pid_exists(pid) and is_alive(psutil.Process(pid))]
+    assert workers_of() == []
 
 
 @pytest.mark.slow
