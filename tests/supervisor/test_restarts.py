@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers.counting import CounterChecker, run_counter
+from helpers.faults import Faulty, fail, later
+from helpers.processes import PATIENCE, wait_until, workers_of
+
+from sampler import EnvError, Sampler, SamplerConfig, WorkerError
+
+CONFIG = SamplerConfig(
+    env=Faulty,
+    workers=2,
+    envs_per_worker=2,
+    groups=1,
+    rollout=4,
+    batch=2,
+    inference="random",
+)
+
+
+def sample(sampler, batches):
+    for _ in range(batches):
+        sampler.get_batch(timeout=PATIENCE)
+
+
+class FailsOnce(Faulty):
+    """Fails at one step of one lane in the whole run: whoever is first to make the file."""
+
+    def __init__(self, path):
+        super().__init__(reward=later(self.fail_once))
+        self.path = Path(path)
+
+    def fail_once(self):
+        try:
+            self.path.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        fail()
+
+
+def test_a_worker_that_fails_is_started_again_and_the_error_logged(tmp_path, caplog):
+    config = replace(CONFIG, env=FailsOnce, env_kwargs={"path": str(tmp_path / "failed")})
+    with Sampler(config) as sampler, caplog.at_level(logging.WARNING, "fastrl"):
+        while sampler.stats()["restarts"] < 1:
+            sampler.get_batch(timeout=PATIENCE)
+        counters = sampler._shared.counters
+        wait_until(lambda: all(row["ready"] for row in counters.rollout), "the new worker")
+        sample(sampler, 30)
+        assert sampler.stats()["restarts"] == 1
+        assert sampler.stats()["lost_steps"] <= 2 * 4
+        assert len(workers_of()) == 3
+    message = r"ValueError: the engine is gone; restart 1 of 3"
+    assert [text for text in caplog.messages if text.endswith(message)]
+
+
+def test_the_limit_of_restarts_is_of_all_workers_together():
+    config = replace(CONFIG, env_kwargs={"reward": later(fail)}, max_restarts=3)
+    with Sampler(config) as sampler:
+        with pytest.raises(EnvError) as caught:
+            sample(sampler, 1000)
+        text = str(caught.value)
+        assert text.startswith("gave up after 3 restarts (max_restarts): rollout worker ")
+        assert text.endswith("ValueError: the engine is gone")
+        assert sampler.stats()["restarts"] == 3
+        with pytest.raises(EnvError):  # and it stays so
+            sampler.get_batch()
+    assert workers_of() == []
+
+
+@pytest.mark.parametrize("kind", ["rollout", "policy"])
+def test_a_worker_that_is_killed_is_named(kind):
+    with Sampler(replace(CONFIG, max_restarts=0)) as sampler:
+        sampler.get_batch(timeout=PATIENCE)
+        os.kill(sampler.stats()[kind][0]["pid"], signal.SIGKILL)
+        name = "rollout worker 0, env Faulty, lane [01]" if kind == "rollout" else "policy worker 0"
+        message = rf"gave up after 0 restarts \(max_restarts\): {name} ended unexpectedly while "
+        with pytest.raises((WorkerError, EnvError), match=message + r"[a-z ]+ \(signal 9\)"):
+            sample(sampler, 1000)
+
+
+def test_a_failure_is_raised_although_others_go_on():
+    """Batches that are ready do not hide it."""
+    with Sampler(replace(CONFIG, max_restarts=0)) as sampler:
+        sampler.get_batch(timeout=PATIENCE)
+        os.kill(sampler.stats()["rollout"][1]["pid"], signal.SIGKILL)
+        wait_until(lambda: sampler._workers.supervisor.failure, "the failure")
+        with pytest.raises((WorkerError, EnvError), match="rollout worker 1"):
+            sampler.get_batch()
+
+
+def test_signals_change_nothing():
+    """SIGUSR1 shows what a worker is doing; SIGINT is the caller's business."""
+    with Sampler(replace(CONFIG, env="fastrl/Counter-v0", batch=4)) as sampler:
+        checker = CounterChecker(sampler)
+        checker.add(sampler.get_batch(timeout=PATIENCE))
+        for row in sampler.stats()["rollout"] + sampler.stats()["policy"]:
+            os.kill(row["pid"], signal.SIGUSR1)
+            os.kill(row["pid"], signal.SIGINT)
+        run_counter(sampler, 400, checker)
+        assert sampler.stats()["restarts"] == 0
