@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -98,8 +98,27 @@ class StopSignals:
         self._timer.start()
 
     def _end(self) -> None:
+        kill_descendants()
         self.on_exit()
         os._exit(self.exit_code)
+
+
+def kill_descendants() -> None:
+    """Kill what this process has started, and what that has.
+
+    All of them would end with this one, but those that are only just starting not without words.
+    """
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError), open(f"/proc/{name}/stat") as file:
+            parent = int(file.read().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(name))
+    waiting = children.get(os.getpid(), [])
+    while waiting:
+        pid = waiting.pop()
+        waiting += children.get(pid, [])
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def run_command(prog: str, command: Callable[[StopSignals], int]) -> int:

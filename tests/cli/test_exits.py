@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 
+import psutil
 import pytest
 
 from cli.exits import run_command
@@ -103,6 +104,27 @@ def test_a_command_that_does_not_end_is_ended():
     code, errors = run_script("while True: time.sleep(30)", signal.SIGTERM)
     assert code == 143
     assert errors.count("\n") == 1
+
+
+def test_what_was_started_ends_with_the_command():
+    body = """
+        import subprocess
+        shell = subprocess.Popen(["sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE)
+        print(shell.pid, int(shell.stdout.readline()), "ready", flush=True)
+        time.sleep(30)
+    """
+    script = "import sys, time\nfrom cli.exits import run_command\ndef command(signals):\n"
+    script += textwrap.indent(textwrap.dedent(body), "    ")
+    script += "\nrun_command('prog', command)\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    started = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()[:2]]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 143
+    _, alive = psutil.wait_procs(started, timeout=5)
+    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_a_closed_pipe_is_one_line():
