@@ -6,7 +6,9 @@ nothing that takes time: until its handlers are in place, a signal would end in 
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -75,6 +77,7 @@ class StopSignals:
             self._deferred -= 1
 
     def __enter__(self) -> StopSignals:
+        faulthandler.register(signal.SIGUSR1, file=2)  # shows what every thread is doing
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._handle)
         return self
@@ -99,6 +102,7 @@ class StopSignals:
 
     def _end(self) -> None:
         kill_descendants()
+        remove_temporary_folder()
         self.on_exit()
         os._exit(self.exit_code)
 
@@ -121,8 +125,32 @@ def kill_descendants() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def remove_temporary_folder() -> None:
+    """Remove the folder of multiprocessing's socket, which is only removed at a usual exit."""
+    if process := sys.modules.get("multiprocessing.process"):
+        folder = process.current_process()._config.get("tempdir")
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_standard_streams() -> None:
+    """Lead those of stdin, stdout and stderr that are closed to /dev/null.
+
+    Otherwise the next files to be opened would get their numbers, and all that is printed.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number)
+            os.set_inheritable(number, True)
+            if null != number:
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, mode))
+
+
 def run_command(prog: str, command: Callable[[StopSignals], int]) -> int:
     """Run `command` and turn the way it ends into an exit code, with one line on stderr."""
+    open_standard_streams()
     with StopSignals(prog) as signals:
         try:
             code = command(signals)

@@ -14,10 +14,11 @@ from typing import Any
 
 import cloudpickle
 
-from sampler.errors import ConfigError
+from sampler.errors import ConfigError, WorkerError
 from sampler.resources import thread_environment
 
-PRELOADED = ["sampler.local_worker"]  # which imports the modules of both kinds of worker
+# The second imports the modules of both kinds of worker.
+PRELOADED = ["sampler.supervisor.fork_server", "sampler.local_worker"]
 
 
 def context(method: str) -> Any:
@@ -41,13 +42,24 @@ def pickled(value: Any, what: str) -> bytes:
 
 
 def start(process: BaseProcess) -> None:
-    """Start a worker process: single-threaded libraries, and no second run of the script."""
-    with thread_environment(1), _without_main():
-        process.start()
+    """Start a worker process: single-threaded libraries, and no second run of the script.
+
+    Raises WorkerError where the system refuses.
+    """
+    try:
+        with thread_environment(1), _without_main():
+            process.start()
+    except OSError as error:
+        raise WorkerError(
+            f"{process.name} could not be started ({error.strerror or error}); raise the limit of "
+            "processes, open files or memory that was reached (ulimit -a), or use fewer workers"
+        ) from error
 
 
 def end(process: BaseProcess, timeout: float) -> None:
     """Kill a process if it is still there, and what it has started and left behind."""
+    if process.pid is None:
+        return  # it could not be started
     if process.is_alive():
         process.kill()
     process.join(timeout)

@@ -11,7 +11,7 @@ from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 
 from sampler.config import SamplerConfig
-from sampler.errors import ConfigError, EnvError, FastrlError, ModelError, WorkerError
+from sampler.errors import ConfigError, EnvError, FastrlError, ModelError, WorkerError, one_line
 from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
 from sampler.supervisor.child import error_of
@@ -106,7 +106,9 @@ class Supervisor:
             except Exception as error:  # the watcher must not die silently
                 if self._stopping.is_set():
                     return  # what it needed is gone
-                self._fail(WorkerError(f"the supervisor failed: {type(error).__name__}: {error}"))
+                if not isinstance(error, FastrlError):
+                    error = WorkerError(f"the supervisor failed: {one_line(error)}")
+                self._fail(error)
 
     def _after_death(self, worker: Worker) -> None:
         process = worker.process

@@ -127,6 +127,35 @@ def test_what_was_started_ends_with_the_command():
     assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
 
 
+def test_sigusr1_shows_what_it_is_doing():
+    code, errors = run_script("time.sleep(1)\nreturn 0", signal.SIGUSR1)
+    assert code == 0
+    assert "Current thread" in errors
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-", ">&-"])
+def test_closed_standard_streams_are_led_nowhere(tmp_path, closed):
+    """Files that are opened later do not get their numbers, neither here nor in children."""
+    script = textwrap.dedent(
+        """
+        import subprocess, sys
+        from cli.exits import run_command
+        def command(signals):
+            file = open(sys.argv[1], "w")
+            subprocess.run([sys.executable, "-c", "import sys; sys.stdout.write('child')"])
+            print("out")
+            print("err", file=sys.stderr, flush=True)
+            file.write("whole")
+            return 0 if file.fileno() > 2 else 3
+        sys.exit(run_command("prog", command))
+        """
+    )
+    shell = f'exec "$0" -c "$1" "$2" {closed}'
+    command = ["sh", "-c", shell, sys.executable, script, str(tmp_path / "file")]
+    assert subprocess.run(command, capture_output=True, timeout=20).returncode == 0
+    assert (tmp_path / "file").read_text() == "whole"
+
+
 def test_a_closed_pipe_is_one_line():
     script = (
         "import os, sys\nfrom cli.exits import run_command\n"

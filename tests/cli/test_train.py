@@ -8,11 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from helpers.processes import PATIENCE
 
 from cli import evaluate, train
 from cli.training import crowding, resumed_seed
@@ -210,16 +212,17 @@ def test_mistakes_in_evaluation_are_one_line(trained, capfd, arguments, code, me
     assert err.count("\n") == 1
 
 
-def command(folder, *arguments, module="cli.train"):
+def command(folder, *arguments, module="cli.train", **variables):
     """The command as users run it: a process of its own, with all of its workers."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         cwd=folder,
-        env=environment,
+        env=environment | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -250,25 +253,57 @@ def test_the_whole_command_with_evaluation(tmp_path):
     assert "10 whole games" in out
 
 
+@pytest.fixture
+def temporary():
+    """An empty folder in place of /tmp; not pytest's, whose names are too long for sockets."""
+    with tempfile.TemporaryDirectory(prefix="train-") as folder:
+        yield Path(folder)
+
+
+def left_in(temporary):
+    """What is in the folder, except torch's cache, which all runs share."""
+    return [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_a_run_with_a_checkpoint_and_no_process_left(tmp_path, number, code):
-    process = command(tmp_path, *SMALL, "--total-steps", "10000000")
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_a_signal_ends_a_run_with_a_checkpoint_and_nothing_left(
+    tmp_path, temporary, number, code, send
+):
+    """Also one that the whole group gets, as from a terminal or from `timeout`."""
+    process = command(tmp_path, *SMALL, "--total-steps", "10000000", TMPDIR=str(temporary))
     wait_for(process, "first batch")
     time.sleep(1.0)
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     sent = time.monotonic()
-    process.send_signal(number)
+    send(process.pid, number)
     _, err = process.communicate(timeout=30)
     assert time.monotonic() - sent < 5.0
     assert process.returncode == code
     assert err.count("\n") == 1
     assert f"--resume {only_run(tmp_path / 'runs')}" in err
-    _, alive = psutil.wait_procs(children, timeout=1.0)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE)
     assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
+    assert left_in(temporary) == []
     state, _ = CheckpointStore(only_run(tmp_path / "runs") / "checkpoints").load_latest()
     assert state["steps"] > 0
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_a_run_at_once_with_nothing_left(tmp_path, temporary):
+    process = command(tmp_path, *SMALL, "--total-steps", "10000000", TMPDIR=str(temporary))
+    wait_for(process, "first batch")
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == ""
+    psutil.wait_procs(children, timeout=PATIENCE)
+    assert left_in(temporary) == []
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -14,6 +15,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import forkserver
+from pathlib import Path
 
 import psutil
 import pytest
@@ -188,17 +190,30 @@ SCRIPT = """
 """
 
 
-def start_script(last):
+@pytest.fixture
+def temporary():
+    """An empty folder in place of /tmp; not pytest's, whose names are too long for sockets."""
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        yield Path(folder)
+
+
+def start_script(last, temporary):
     mark = f"FASTRL_TEST_MARK={uuid.uuid4()}"
     name, value = mark.split("=")
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(SCRIPT.replace("{last}", str(last)))],
-        env={**os.environ, name: value},
+        env={**os.environ, name: value, "TMPDIR": str(temporary)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     return process, mark
+
+
+def uses_dev_shm(process):
+    """Whether a process has anything of /dev/shm open or mapped, such as a named semaphore."""
+    maps = Path(f"/proc/{process.pid}/maps").read_text()
+    return "/dev/shm" in maps or any("/dev/shm" in name for name in open_files(process.pid))
 
 
 def family_of(process, mark):
@@ -215,44 +230,50 @@ def end(process, mark):
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_nothing_is_left_when_the_caller_is_killed(stopped):
-    process, mark = start_script(last=-1)
+def test_nothing_is_left_when_the_caller_is_killed(stopped, temporary):
+    process, mark = start_script(-1, temporary)
     try:
         assert process.stdout.readline() == "running\n"
         # Five workers, an environment's child for each lane, multiprocessing's two servers.
         wait_until(lambda: len(family_of(process, mark)) == 5 + 6 + 2, "the whole family")
         family = family_of(process, mark)
+        assert not [member for member in (process, *family) if uses_dev_shm(member)]
         for member in family if stopped else []:
             if member.ppid() != process.pid:  # not multiprocessing's servers
                 member.suspend()
         process.kill()
         process.wait()
         wait_until(lambda: not marked(mark), "the end of the family")
+        assert list(temporary.iterdir()) == []
     finally:
         end(process, mark)
 
 
-def test_nothing_is_left_of_environments_when_a_sampler_closes():
-    process, mark = start_script(last=25)
+def test_nothing_is_left_of_environments_when_a_sampler_closes(temporary):
+    process, mark = start_script(25, temporary)
     try:
         assert process.stdout.readline() == "running\n"
         assert process.stdout.readline() == "closed\n"
         wait_until(lambda: len(family_of(process, mark)) == 2, "the end of all workers")
         for member in family_of(process, mark):
             assert "multiprocessing" in " ".join(member.cmdline())
+        process.communicate()
+        wait_until(lambda: not marked(mark), "the end of multiprocessing's servers")
+        assert list(temporary.iterdir()) == []
     finally:
         end(process, mark)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
-def test_the_caller_may_be_killed_at_any_instant(seed):
-    process, mark = start_script(last=-1)
+def test_the_caller_may_be_killed_at_any_instant(seed, temporary):
+    process, mark = start_script(-1, temporary)
     try:
         time.sleep(random.Random(seed).uniform(0.2, 3.0))
         process.kill()
         process.wait()
         wait_until(lambda: not marked(mark), "the end of the family")
+        assert list(temporary.iterdir()) == []
     finally:
         end(process, mark)
 
