@@ -100,7 +100,7 @@ class MetricsWriter:
         self._rewrite(row for row in rows if int(row["step"]) <= step)
 
     def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
-        temporary = self._path.with_name(f".{self._path.name}-{os.getpid()}")
+        temporary = self._path.with_name(f".{self._path.name}")
         with temporary.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(self._columns)

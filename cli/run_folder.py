@@ -55,7 +55,7 @@ class RunFolder:
         path = _new_directory(root, name)
         run = cls(path)
         run.checkpoints.mkdir()
-        _link_latest(root, path.name)
+        _link_latest(root, path)
         return run
 
     @classmethod
@@ -159,19 +159,18 @@ def _new_directory(root: Path, name: str) -> Path:
     raise ConfigError(f"run_dir={str(root)!r} holds a thousand runs of this second already")
 
 
-def _link_latest(root: Path, name: str) -> None:
+def _link_latest(root: Path, path: Path) -> None:
     link = root / "latest"
     if link.exists() and not link.is_symlink():
         raise ConfigError(f"{link} is not a link and would be overwritten; move it away")
-    temporary = root / f".latest-{os.getpid()}"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(name)
+    temporary = path / ".latest"
+    temporary.symlink_to(path.name)  # as it is read from where it will be
     os.replace(temporary, link)
 
 
 def _write(file: Path, text: str) -> None:
     """Write a whole file or nothing: under another name first, then renamed."""
-    temporary = file.with_name(f".{file.name}-{os.getpid()}")
+    temporary = file.with_name(f".{file.name}")
     temporary.write_text(text)
     os.replace(temporary, file)
 
