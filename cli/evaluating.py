@@ -55,8 +55,12 @@ def evaluate_run(arguments: Sequence[str]) -> None:
     chosen = parse(EvaluateOptions(), given, PROG, DESCRIPTION)
     folder = find_run(chosen.run, chosen.run_dir)
 
-    from cli.options import saved_options  # loads torch, which --help can do without
+    import torch  # takes seconds, which --help can do without
 
+    from cli.options import saved_options
+
+    # On a few observations threads gain nothing, and on busy cores they wait for one another.
+    torch.set_num_threads(1)
     options = saved_options(folder)
     state, file = _load(folder, chosen.checkpoint)
     print(f"{folder.name}: {file.name}, {state['steps']:,} steps", flush=True)
