@@ -100,10 +100,12 @@ class Sampler:
             remaining = LOOK if deadline is None else deadline - time.monotonic()
             if remaining <= 0:
                 raise BatchTimeout(f"no batch was finished within {timeout} s; {self._progress()}")
-            self._workers.wait(min(remaining, LOOK))
+            patience = self.config.straggler_timeout
+            look = LOOK if patience is None else min(LOOK, patience / 4)
+            self._workers.wait(min(remaining, look))
             self._check()
-            if self.config.straggler_timeout is not None:
-                self._shared.tokens.abandon_late(self.config.straggler_timeout)
+            if patience is not None:
+                self._shared.tokens.abandon_late(patience)
             taken = self._shared.tokens.take()
         waited = self._counters.enter(Stage.LEARNING) - began
         self._counters.add("wait_ns", waited)
