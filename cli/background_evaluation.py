@@ -98,7 +98,8 @@ class BackgroundEvaluation:
         """Save the present weights and have them evaluated."""
         self._next = (progress.steps // self._every + 1) * self._every
         state = self._trainer.state_dict()
-        state["learner"].pop("replay", None)  # of no use here, and large
+        state.pop("sampler", None)  # of no use here, and large, as is the replay
+        state["learner"].pop("replay", None)
         checkpoint.save(self._candidate, state)
         self._running = (progress.steps, progress.seconds)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from math import ceil
 from typing import Any
@@ -19,7 +19,7 @@ from cli.reporter import Reporter
 from cli.run_folder import RunFolder
 from sampler import seeds
 from sampler.config import SamplerConfig
-from sampler.errors import EnvError, WorkerError
+from sampler.errors import EnvError, StateError, WorkerError
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.presets import ALGORITHMS
 from sampler.learner.trainer import Progress, Trainer
@@ -47,22 +47,15 @@ def train(
         stack.callback(logging.getLogger("fastrl").removeHandler, handler)
         run: RunFolder | None = None
         state: dict[str, Any] | None = None
-        seed = options.training.seed
         if options.logging.resume:
             run = RunFolder.open(options.logging.resume, options.logging.run_dir)
             stack.enter_context(run)
             state, path = _store(options, run, display).load_latest()
-            seed = resumed_seed(seed, state["steps"])
             display.message(f"going on from {path}")
-        config = options.sampler_config(seed)
-        if advice := crowding(config, available_cores()):
+        if advice := crowding(options.sampler_config(options.training.seed), available_cores()):
             display.message(advice)
-        # resumed weights act from the first step on
-        sampler = stack.enter_context(Sampler(config, options.model_factory(state)))
-        torch.set_num_threads(spare_threads(config.workers, config.policy_workers))
-        trainer = _make_trainer(options, sampler, signals)
-        if state is not None:
-            trainer.load_state_dict(state)
+        sampler, trainer = _start(options, state, display, signals)
+        stack.enter_context(sampler)
         if run is None:  # not earlier: what cannot work leaves no folder behind
             run = stack.enter_context(_new_run(options))
         run.save_config(options.as_dict())
@@ -81,6 +74,41 @@ def train(
             options.training.total_seconds,
         )
         _run(options, trainer, _store(options, run, display), reporter, display, signals)
+
+
+def _start(
+    options: Options, state: Mapping[str, Any] | None, display: PlainDisplay, signals: StopSignals
+) -> tuple[Sampler, Trainer]:
+    """A sampler and what trains with it, anew or from a checkpoint's state."""
+    seed = options.training.seed
+    if state is None:
+        return _assemble(options, seed, None, signals)
+    learner = {name: part for name, part in state.items() if name != "sampler"}
+    if options.sampler.serial:
+        try:
+            if "sampler" not in state:
+                raise StateError("the checkpoint is not of a serial run whose environments worked")
+            return _assemble(options, state["sampler"]["settings"]["seed"], state, signals)
+        except StateError as error:
+            display.warning(f"{error}; all environments start anew, on other random streams")
+    return _assemble(options, resumed_seed(seed, state["steps"]), learner, signals)
+
+
+def _assemble(
+    options: Options, seed: int, state: Mapping[str, Any] | None, signals: StopSignals
+) -> tuple[Sampler, Trainer]:
+    config = options.sampler_config(seed)
+    torch.manual_seed(seeds.integer(seed, seeds.LEARNER))  # what a learning model draws from
+    sampler = Sampler(config, options.model_factory(state))  # resumed weights act from the start
+    try:
+        torch.set_num_threads(spare_threads(config.workers, config.policy_workers))
+        trainer = _make_trainer(options, sampler, signals)
+        if state is not None:
+            trainer.load_state_dict(state)
+    except BaseException:
+        sampler.close()
+        raise
+    return sampler, trainer
 
 
 def _run(
@@ -160,8 +188,8 @@ def _leave_if_urgent(signals: StopSignals) -> Callable[..., None]:
 def resumed_seed(seed: int, steps: int) -> int:
     """Root of the sampler's streams for a run that goes on after `steps` agent steps.
 
-    Environments start anew in a resumed run; with the old streams they would play the games again
-    that they have already played.
+    Where environments start anew in a resumed run, with the old streams they would play the games
+    again that they have already played.
     """
     return seeds.integer(seed, RESUMED, steps) if steps else seed
 

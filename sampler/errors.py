@@ -34,6 +34,10 @@ class WorkerError(FastrlError, RuntimeError):
     """A rollout or policy worker failed more often than `max_restarts` allows (exit code 1)."""
 
 
+class StateError(FastrlError, RuntimeError):
+    """A saved state of a sampler cannot be restored; start without it."""
+
+
 class BatchTimeout(FastrlError, TimeoutError):
     """No batch was finished within the timeout given to `Sampler.get_batch`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,17 +13,23 @@ import numpy as np
 from sampler.assembly import Assembly, ModelFactory, assemble
 from sampler.batch import Lease, SequenceBatch
 from sampler.config import SamplerConfig
-from sampler.errors import BatchTimeout, ConfigError, FastrlError
+from sampler.errors import BatchTimeout, ConfigError, FastrlError, StateError
 from sampler.serial import SerialWorkers
 from sampler.shm.counters import Stage
 from sampler.shm.mailbox import Episode
 from sampler.shm.tokens import FINISHED
+from sampler.state import to_arrays, to_tensors
 from sampler.statistics import statistics
 from sampler.supervisor.processes import ProcessWorkers
 
 if TYPE_CHECKING:
     from torch import nn
 
+UNCHANGED = (
+    *("env_name", "env_kwargs", "workers", "envs_per_worker", "groups", "rollout", "batch"),
+    *("buffers", "overlap", "policy_workers", "inference", "seed", "identical_lanes", "sync"),
+)
+"""Settings that must be those that a saved state was made with."""
 LOOK = 0.5  # seconds between two looks at failures and stragglers while waiting for a batch
 
 
@@ -201,6 +207,58 @@ class Sampler:
         if not ((values >= 0) & (values <= 1)).all():
             raise ConfigError(f"epsilon={epsilon!r} is not between 0 and 1")
         self._shared.epsilon[:] = values
+
+    # ---- saving and restoring
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """All that further batches depend on, as plain tensors, numbers and strings.
+
+        None where it cannot be had: beside processes (`serial=False`), and after a step that failed
+        halfway. Tensors look into memory that the next step changes, so save them at once. A batch
+        that is held counts as released.
+        """
+        if not isinstance(self._workers, SerialWorkers) or not self._workers.whole:
+            return None
+        state = {
+            "settings": self._settings(),
+            "shared": self._shared.state_dict(),
+            "workers": self._workers.state_dict(),
+            "version": self.version,
+        }
+        if self.model is not None:
+            state["weights"] = self._shared.weights.copies[self.version % 2]
+        return to_tensors(state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict()` was taken: the same batches follow, bit for bit.
+
+        Environments are reset with their old seeds and given their old actions again, so this takes
+        as long as these steps took. Raises StateError where the state does not fit, or where an
+        environment does something else than before; the sampler must then be closed.
+        """
+        if not isinstance(self._workers, SerialWorkers):
+            raise StateError("serial=False: only a serial sampler can go on where another was")
+        state = to_arrays(dict(state))
+        for name, value in self._settings().items():
+            if value != (before := state["settings"].get(name)):
+                raise StateError(f"{name}={value} was {before}")
+        if self._batch is not None:
+            self._batch.release()
+        self._shared.load_state_dict(state["shared"])
+        weights = self._shared.weights
+        weights.latest[0] = state["version"]
+        if self.model is not None:
+            weights.latest[0] -= 1  # the version to be published is the next
+            saved = self._parameters.views(state["weights"])
+            self._parameters.copy(saved, self._parameters.views(weights.begin()))
+            weights.publish()
+        self._workers.load_state_dict(state["workers"])
+        for buffer in np.flatnonzero(self._shared.tokens.held).tolist():
+            self._release(buffer)
+
+    def _settings(self) -> dict[str, Any]:
+        settings = {name: getattr(self.config, name) for name in UNCHANGED}
+        return settings | {"env_kwargs": repr(self.config.env_kwargs)}
 
     # ---- everything else
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LANE, POLICY, MODEL, EVALUATION = range(4)
+LANE, POLICY, MODEL, EVALUATION, LEARNER = range(5)
 
 
 def sequence(seed: int, *key: int) -> np.random.SeedSequence:

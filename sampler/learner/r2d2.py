@@ -17,6 +17,7 @@ from sampler.learner.base import check_range
 from sampler.learner.initial_states import InitialStates
 from sampler.learner.losses import reduce
 from sampler.learner.q_learner import FEWER, QLearner, QLearnerConfig
+from sampler.learner.row_storage import Fields
 from sampler.learner.sequence_replay import (
     SequenceReplay,
     capacity_in_rows,
@@ -109,6 +110,7 @@ class R2D2(QLearner):
             config.init_state, self.model, observation_space, self.device, config.learning_rate
         )
         self.links: RowLinks | None = None
+        self._saved_links: Fields = {}
         self._spec: StoreSpec | None = None
 
     @property
@@ -132,6 +134,11 @@ class R2D2(QLearner):
         if config.overlap and batch.spec.has_state:
             self.links = RowLinks(capacity, config.shift)
         return replay
+
+    def _open_replay(self, batch: SequenceBatch) -> None:
+        super()._open_replay(batch)
+        if self.links is not None and self._saved_links:
+            self.links.load(self._saved_links)
 
     def insert(self, batch: SequenceBatch) -> None:
         assert self.replay is not None
@@ -279,8 +286,16 @@ class R2D2(QLearner):
         self.metrics.add({name: value for name, value in drift.items() if not value.isnan()})
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "initial_states": self.initial_states.state_dict()}
+        state = {**super().state_dict(), "initial_states": self.initial_states.state_dict()}
+        if "replay" in state and self.links is not None:
+            state["links"] = {n: torch.from_numpy(a) for n, a in self.links.state().items()}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.initial_states.load_state_dict(state["initial_states"])
+        links = {name: tensor.cpu().numpy() for name, tensor in state.get("links", {}).items()}
+        if self.links is None:
+            self._saved_links = links
+        elif links:
+            self.links.load(links)

@@ -7,6 +7,7 @@ row before by the newest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,16 @@ class RowLinks:
     def following(self, rows: np.ndarray) -> np.ndarray:
         """The rows that begin inside `rows`, by serial numbers [n]; -1 where none is known."""
         return self._next[rows % len(self._next)]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything, as arrays."""
+        awaited = [(lane, *start) for lane, start in self._awaited.items()]
+        return {"next": self._next, "awaited": np.array(awaited, np.int64).reshape(-1, 4)}
+
+    def load(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over the `state()` of links of the same capacity."""
+        self._next[:] = state["next"]
+        self._awaited = {lane: tuple(start) for lane, *start in state["awaited"].tolist()}
 
 
 @torch.no_grad()

@@ -89,6 +89,7 @@ class Trainer:
         self.stop = stop or threading.Event()
         self.progress = Progress(total_steps=total_steps)
         self._frame_skip = 0
+        self._published = False  # the sampler has the learner's weights already
 
     def run(self) -> Progress:
         """Train to the end; the last progress record. Hooks may take `state_dict()`."""
@@ -97,7 +98,7 @@ class Trainer:
         start = time.monotonic()
         wait = update = 0.0
         steps, frames, batches = begin.steps, begin.frames, begin.batches
-        if begin.batches:
+        if begin.batches and not self._published:
             self.learner.publish(self._publish)  # a resumed learner's, not the fresh model's
         while not self._over(start):
             learner.set_progress(steps, self.total_steps)
@@ -162,19 +163,37 @@ class Trainer:
         return self.sampler.publish(self.learner.model)
 
     def state_dict(self) -> dict[str, Any]:
-        """Learner and counters, as plain tensors, numbers and strings: what a checkpoint holds."""
+        """Learner and counters, as plain tensors, numbers and strings: what a checkpoint holds.
+
+        In serial mode also the sampler, unless a step of its environments has failed.
+        """
         done = self.progress
-        return {
+        state = {
             "learner": self.learner.state_dict(),
             "steps": done.steps,
             "frames": done.frames,
             "batches": done.batches,
             "seconds": done.seconds,
         }
+        if self.sampler.config.serial and (sampler := self.sampler.state_dict()) is not None:
+            state["sampler"] = sampler
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the counters and the learner of `state_dict()`."""
+        """Continue the counters and the learner of `state_dict()`.
+
+        A serial sampler that is part of it goes on, too: training then equals, bit for bit, one
+        that was never interrupted. Raises StateError where that sampler's state does not fit; leave
+        it out to start the environments anew.
+        """
+        exact = "sampler" in state and self.sampler.config.serial
+        if exact:
+            self.sampler.load_state_dict(state["sampler"])
+        # After the sampler, whose environments may have drawn from torch's own generator.
         self.learner.load_state_dict(state["learner"])
+        if exact:
+            self.learner.version = self.sampler.version
+            self._published = True
         self.progress = Progress(
             steps=state["steps"],
             frames=state["frames"],

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sampler.errors import EnvError, ModelError
+from sampler.errors import EnvError, ModelError, StateError
 from sampler.models import distribution_for, epsilon_greedy, epsilon_greedy_log_prob, load_weights
 from sampler.policy_worker.device import pin
 from sampler.policy_worker.parameters import ParameterBlock
@@ -158,6 +158,23 @@ class ModelActor:
             return actions + int(self.action_space.start), log_probs  # type: ignore[attr-defined]
         distribution = self.distribution(outputs["logits"], mask)
         return distribution.sample_with_log_prob(self.generator)
+
+    # ---- saving and restoring
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {"device": self.device.type, "generator": self.generator.get_state()}
+        if self.spec.has_state:
+            state |= {"known": self._known, "state": self._state, "beginnings": self._beginnings}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["device"] != self.device.type:
+            raise StateError(f"device={self.device.type} was {state['device']}")
+        self.generator.set_state(torch.from_numpy(state["generator"]))
+        if self.spec.has_state:
+            self._known = state["known"]
+            self._state.copy_(torch.from_numpy(state["state"]))
+            self._beginnings.copy_(torch.from_numpy(state["beginnings"]))
 
     # ---- recurrent state
 

@@ -53,6 +53,12 @@ class RandomActor:
         outputs["log_probs"] = log_probs
         return outputs, None
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"rng": self.rng.bit_generator.state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]
+
     def _draw_masked(self, leaf: Leaf, allowed: np.ndarray) -> tuple[np.ndarray, Any]:
         """Uniform among the choices that the mask [N, entries] allows."""
         space, count = leaf.space, len(allowed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,6 +36,12 @@ class Actor(Protocol):
     ) -> tuple[dict[str, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
         """Fields of the transitions [N, ...], and (lanes' positions in the batch [n], states
         [n, ...]) of the rows that begin here, or None."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that later actions depend on, except the weights."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there. Raises StateError where it does not fit."""
 
 
 class PolicyWorker:
@@ -112,6 +118,16 @@ class PolicyWorker:
         counters.add("batches", 1)
         counters.add("observations", len(requests.lanes))
         return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the worker goes on from, beside the shared memory."""
+        return {"version": self.version, "actor": self.actor.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the weights must have been restored. Raises StateError."""
+        self.actor.load_state_dict(state["actor"])
+        self.actor.load(-1)
+        self.version = state["version"]  # if it is an older one, `serve` comes to these weights
 
     def _load_weights(self) -> None:
         if self.shared.weights.version == self.version:

@@ -14,6 +14,7 @@ from sampler.config import SamplerConfig
 from sampler.envs import make
 from sampler.errors import ConfigError, EnvError, one_line
 from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close, unpack
+from sampler.rollout_worker.replayable import ReplayableEnvLanes, ReplayableVectorLanes
 from sampler.rollout_worker.worker import RolloutWorker
 from sampler.shm.counters import CounterRow
 from sampler.shm.shared import Shared
@@ -90,22 +91,29 @@ def make_lanes(
     position = counters.index["lane"]
     heartbeat = counters.words[position : position + 1]
     groups: list[Lanes] = []
+
+    def lane_seed(lane: int, *again: int) -> int:
+        """`again`: how often the lane was seeded before, if it was."""
+        first = 0 if config.identical_lanes else lane
+        return seeds.integer(config.seed, seeds.LANE, first, restarts, *again)
+
     for group in shared.topology.groups_of(worker):
         lanes = shared.topology.lanes_of_group(group)
-        lane_seeds = [
-            seeds.integer(config.seed, seeds.LANE, 0 if config.identical_lanes else lane, restarts)
-            for lane in lanes
-        ]
+        lane_seeds = [lane_seed(lane) for lane in lanes]
         made: list[Any] = []
         for lane in range(1 if facts.vector_lanes else len(lanes)):
             heartbeat[0] = lanes[lane]
             made.append(make(config.env, **config.env_kwargs))
             check_spaces(made[-1], facts)
+        where = lane_seeds, heartbeat, lanes.start
+        masked = facts.action_mask_size > 0
         if facts.vector_lanes:
-            groups.append(VectorLanes(made[0], lane_seeds, heartbeat, lanes.start))
+            kind = ReplayableVectorLanes if config.serial else VectorLanes
+            groups.append(kind(made[0], *where))
+        elif config.serial:
+            groups.append(ReplayableEnvLanes(made, *where, masked, lane_seed))
         else:
-            masked = facts.action_mask_size > 0
-            groups.append(EnvLanes(made, lane_seeds, heartbeat, lanes.start, masked))
+            groups.append(EnvLanes(made, *where, masked))
     return groups
 
 

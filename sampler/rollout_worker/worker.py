@@ -91,17 +91,22 @@ class Group:
         return self.token != NONE and self._begin()
 
     def _begin(self) -> bool:
-        self.block = self.filler.block(self.token)
-        a = self.block.arrays
+        block = self.open_rows()
         self.real_steps = 0
-        self.step = self.filler.begin(self.block, self.episode_ids)
-        self._actions = [a[s.name] for s in self.spec.actions]
-        self._observations = [a[name] for name in self.observation_names]
-        self._mask = a.get("action_mask")
+        self.step = self.filler.begin(block, self.episode_ids)
         self.request[STEP] = self.step
         self.request[TOKEN] = self.token
         self.request[ROW] = self.row
         return True
+
+    def open_rows(self) -> Block:
+        """The rows of the group's token, from now on those at hand."""
+        self.block = self.filler.block(self.token)
+        a = self.block.arrays
+        self._actions = [a[s.name] for s in self.spec.actions]
+        self._observations = [a[name] for name in self.observation_names]
+        self._mask = a.get("action_mask")
+        return self.block
 
     def ask(self) -> None:
         """Publish the request for the actions of the current step; the caller rings the bell."""

@@ -92,6 +92,12 @@ class CounterRow:
         self.words[1], self.words[2] = stage, now
         return now
 
+    @property
+    def counts(self) -> list[str]:
+        """Names of the words that count what has happened: neither times nor the process's own."""
+        others = (*COMMON, "lane", "stop", "pause")
+        return [n for n in self.index if n not in others and not n.endswith("_ns")]
+
     def as_dict(self) -> dict[str, int]:
         return {name: self.words[position] for name, position in self.index.items()}
 
@@ -110,6 +116,17 @@ class Counters:
         self.learner = row(LEARNER_ROW, LEARNER)
         self.rollout = [row(1 + index, ROLLOUT) for index in range(workers)]
         self.policy = [row(1 + workers + index, POLICY) for index in range(policy_workers)]
+
+    def state_dict(self) -> list[dict[str, int]]:
+        """The counts of every row."""
+        rows = [self.learner, *self.rollout, *self.policy]
+        return [{name: row[name] for name in row.counts} for row in rows]
+
+    def load_state_dict(self, state: list[dict[str, int]]) -> None:
+        """Go on counting from there."""
+        for row, counts in zip([self.learner, *self.rollout, *self.policy], state, strict=True):
+            for name, count in counts.items():
+                row[name] = count
 
     @staticmethod
     def field(workers: int, policy_workers: int) -> Field:

@@ -5,7 +5,7 @@ Every ring and slot has one writer and one reader and no lock, so a killed write
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,6 +59,20 @@ class EpisodeRings:
                 episodes.append(Episode(int(lane), score, int(length), int(frames)))
             self._read[worker] = head
         return episodes
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rings, and how far they have been read."""
+        return {
+            "entries": self.entries,
+            "heads": self.heads,
+            "read": self._read,
+            "missed": self.missed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.entries[:], self.heads[:] = state["entries"], state["heads"]
+        self._read[:], self.missed = state["read"], state["missed"]
 
 
 class ErrorSlots:

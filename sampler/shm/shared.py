@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from sampler.errors import StateError
 from sampler.shm.arena import Arena, Field, Layout
 from sampler.shm.counters import Counters
 from sampler.shm.lock import ProcessLock
@@ -14,6 +16,13 @@ from sampler.shm.signals import request_field
 from sampler.shm.store import SequenceStore, StoreSpec
 from sampler.shm.tokens import TokenPool
 from sampler.shm.weights import WeightStore
+
+APART = {
+    *("counters", "episodes", "episode_heads"),  # saved by what reads them
+    *("weights", "weights_latest", "weights_marks"),  # perhaps on a GPU
+    *("token_since_ns", "error_text", "error_size"),  # of this process alone
+}
+"""Fields that are not saved as they are."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,27 @@ class Shared:
         self.weights = WeightStore(self.arena)
         self.lane_episodes = self.arena["lane_episodes"]  # [lanes], id of the next episode
         self.epsilon = self.arena["epsilon"]  # [lanes], exploration of models with Q-values
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that lies here except weights, times and errors; arrays are not copied."""
+        return {
+            "arrays": self._saved(),
+            "episodes": self.episodes.state_dict(),
+            "counters": self.counters.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict()` gave. Raises StateError where other arrays lie here."""
+        for name, array in self._saved().items():
+            saved = state["arrays"].get(name)
+            if saved is None or (saved.shape, saved.dtype) != (array.shape, array.dtype):
+                raise StateError(f"{name} is {array.dtype} {array.shape} and was something else")
+            array[...] = saved
+        self.episodes.load_state_dict(state["episodes"])
+        self.counters.load_state_dict(state["counters"])
+
+    def _saved(self) -> dict[str, np.ndarray]:
+        return {name: self.arena[name] for name in self.arena.layout.fields if name not in APART}
 
     def close(self) -> None:
         self.arena.close()
