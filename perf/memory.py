@@ -41,12 +41,18 @@ class Settings(Sampling):
     """Seconds between two looks."""
 
 
-def proportional_set(pid: int) -> dict[str, int]:
-    """Bytes of one process: in all, its own anonymous, file-backed and shared memory."""
+def memory_of(pid: int) -> dict[str, int]:
+    """Bytes of one process by the kernel's names, such as Pss and Anonymous."""
     values = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, kilobytes, *_ = line.replace(":", " ").split()
         values[name] = int(kilobytes) * 1024
+    return values
+
+
+def proportional_set(pid: int) -> dict[str, int]:
+    """Bytes of one process: in all, its own anonymous, file-backed and shared memory."""
+    values = memory_of(pid)
     return {part: values[name] for part, name in PARTS.items()}
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 import tyro
 
+from perf import soak, stragglers
 from perf.common import Summary, machine_line
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -160,6 +161,11 @@ def comparison(report: dict[str, Any]) -> list[Row]:
     return rows + [("missing", reason, "", "") for reason in task["missing"]]
 
 
+def soaked(report: dict[str, Any]) -> list[Row]:
+    total = f"{report['steps']:,} at {report['sps']:,.0f} a second"
+    return [*soak.rows(report), ("steps", total, "", "", "", "")]
+
+
 MEASURED, COMPARED = ("", "median (range)"), ("", "median (range)", "ratio (range)", "settings")
 PEERS = "--tune --tune-seconds 3"
 PARTS = {
@@ -189,6 +195,16 @@ PARTS = {
         "--inference model --seconds 60",
         ("MiB", "PSS each", "private each", "growth per minute, all"),
         sizes,
+    ),
+    "soak": Part("soak", "--steps 10000000", soak.COLUMNS, soaked),
+    "stragglers": Part(
+        "stragglers", "--seconds 8 --rounds 3", stragglers.COLUMNS, stragglers.rows
+    ),
+    "stragglers-tight": Part(
+        "stragglers",
+        "--seconds 8 --rounds 3 --buffers 2 --batch 32",
+        stragglers.COLUMNS,
+        stragglers.rows,
     ),
     "plan": Part("plan", "--cores 32 --device cuda", MEASURED, predicted),
     "plan-check": Part("plan", "--check --workers 32 --envs-per-worker 4", MEASURED, predicted),

@@ -114,6 +114,30 @@ def test_memory(tmp_path):
 
 
 @pytest.mark.slow
+def test_soak(tmp_path):
+    steps = ["--steps", "20000", "--warm-up-steps", "2000", "--looks", "4"]
+    report = run("soak", tmp_path, *SMALL, *steps)
+    assert report["steps"] == pytest.approx(20_000, rel=0.2)
+    assert report["restarts"] == 0
+    names = {"learner", "rollout worker 0", "policy worker 0", "forkserver", "resource tracker"}
+    assert set(report["processes"]) == names
+    for trends in report["processes"].values():
+        assert trends["own"]["first"] > 2**20
+        assert trends["descriptors"]["first"] == trends["descriptors"]["last"] > 3
+
+
+@pytest.mark.slow
+def test_stragglers(tmp_path):
+    sizes = ["--workers", "3", "--envs-per-worker", "2", "--rollout", "4", "--batch", "2"]
+    slowness = ["--step-us", "2000", "--reset-s", "0.2", "--straggler-timeout", "0.1"]
+    report = run("stragglers", tmp_path, *SHORT, *sizes, *slowness)
+    alike, odd, limited = report["variants"].values()
+    assert alike["share"]["median"] == 1.0
+    assert all(sps > 0 for facts in (alike, odd, limited) for sps in facts["other_sps"])
+    assert alike["given_up"] == odd["given_up"] == [0]
+
+
+@pytest.mark.slow
 def test_plan(tmp_path):
     report = run("plan", tmp_path, *SMALL, "--cores", "8", "--env", "CartPole-v1")
     assert report["fps"] == report["sps"] == min(report["bounds_sps"].values())
