@@ -197,9 +197,7 @@ PARTS = {
         sizes,
     ),
     "soak": Part("soak", "--steps 10000000", soak.COLUMNS, soaked),
-    "stragglers": Part(
-        "stragglers", "--seconds 8 --rounds 3", stragglers.COLUMNS, stragglers.rows
-    ),
+    "stragglers": Part("stragglers", "--seconds 8 --rounds 3", stragglers.COLUMNS, stragglers.rows),
     "stragglers-tight": Part(
         "stragglers",
         "--seconds 8 --rounds 3 --buffers 2 --batch 32",
