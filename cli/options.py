@@ -102,7 +102,7 @@ class SamplerOptions:
     sync: bool = False
     """Make every row of a batch with the newest weights."""
     serial: bool = False
-    """Run everything in one process, reproducibly."""
+    """Run everything in one process, reproducibly, resumed or not."""
     straggler_timeout: float | None = None
     """Seconds after a batch's first finished row at which late rows are given up; None: never."""
     max_restarts: int = 3

@@ -51,7 +51,8 @@ class SamplerConfig:
     identical_lanes: bool = False
     """Give every lane the same environment seed: a check for state that lanes share."""
     serial: bool = False
-    """Run everything in the calling process; the same seed gives the same bytes."""
+    """Run everything in the calling process; the same seed gives the same bytes, and so does a
+    sampler that goes on from another's state."""
     sync: bool = False
     """Make every row of a batch with the weights last published (policy lag 0)."""
     straggler_timeout: float | None = None
