@@ -17,6 +17,7 @@ import numpy as np
 from ale_py import roms
 from gymnasium.envs.registration import EnvSpec
 
+from sampler.envs.atari_starts import REPEATABLE_STARTS
 from sampler.envs.frames import FrameEnv
 from sampler.envs.screens import Backend, Screens, make_screens
 from sampler.errors import ConfigError
@@ -130,6 +131,14 @@ class AtariEnv(FrameEnv):
         self.render_mode = render_mode
         self.ale = _emulator(protocol)
         self._loaded = False
+        self._restores = (
+            game in REPEATABLE_STARTS
+            and protocol.sticky == 0.0  # the action that may be repeated is not restored
+            and protocol.mode is None
+            and protocol.difficulty is None
+            and render_mode is None  # the old screen is shown until the next step
+        )
+        self._start: tuple[Any, np.ndarray] | None = None  # state and screen of a new game
         self._actions = actions
         fires = protocol.fire_reset and len(actions) > 2 and actions[1] is ale_py.Action.FIRE
         self._opening = actions[1:3] if fires else ()
@@ -194,14 +203,28 @@ class AtariEnv(FrameEnv):
     def _new_game(self, out: np.ndarray) -> int:
         """Start a game with its no-ops, write its first frame, return the no-ops' reward."""
         reward = 0
-        self.ale.reset_game()
+        screen = self._restart()
         if self.protocol.noop_max:
             for _ in range(self.np_random.integers(1, self.protocol.noop_max + 1)):
                 reward += self._act(self._actions[0])
-                if self._over():
-                    self.ale.reset_game()
-        self._screens.first(out)
+                screen = self._restart() if self._over() else None
+        self._screens.first(out, screen)
         return reward
+
+    def _restart(self) -> np.ndarray | None:
+        """Bring the emulator to the start of a game; its screen, if the emulator shows another.
+
+        A reset plays dozens of frames, as long as 15 to 30 steps take. Where they always lead to
+        the same state, it is restored instead.
+        """
+        if self._start is not None:
+            state, screen = self._start
+            self.ale.restoreState(state)
+            return screen
+        self.ale.reset_game()
+        if self._restores:
+            self._start = self.ale.cloneState(), self._screens.read()
+        return None
 
     def _advance(self, action: Any, out: np.ndarray) -> tuple[int, bool]:
         """Play `frame_skip` frames, fewer at a game's end: (reward, whether the game is over).
@@ -241,6 +264,7 @@ class AtariEnv(FrameEnv):
         if self.protocol.difficulty is not None:
             self.ale.setDifficulty(self.protocol.difficulty)
         self._loaded = True
+        self._start = None
         self._goes_on = False
 
 

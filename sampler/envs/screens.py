@@ -19,8 +19,11 @@ Backend = Literal["auto", "compiled", "opencv"]
 class Screens(Protocol):
     """Reads the emulator's screen and writes finished frames, uint8 [size, size], into `out`."""
 
-    def first(self, out: np.ndarray) -> None:
-        """The screen after a reset alone."""
+    def read(self) -> np.ndarray:
+        """A copy of the present screen, for `first`."""
+
+    def first(self, out: np.ndarray, screen: np.ndarray | None = None) -> None:
+        """The screen after a reset alone: `screen`, or the present one."""
 
     def earlier(self) -> None:
         """Take the screen of the frame before a step's last one."""
@@ -48,9 +51,14 @@ class OpenCVScreens:
         self._read = ale.getScreenGrayscale
         self._pooled, self._earlier = np.zeros((2, height, width), np.uint8)
 
-    def first(self, out: np.ndarray) -> None:
-        self._earlier.fill(0)
-        self.finish(out)
+    def read(self) -> np.ndarray:
+        screen = np.empty_like(self._pooled)
+        self._read(screen)
+        return screen
+
+    def first(self, out: np.ndarray, screen: np.ndarray | None = None) -> None:
+        self._pooled[:] = self.read() if screen is None else screen
+        self.repeat(out)
 
     def earlier(self) -> None:
         self._read(self._earlier)
@@ -85,9 +93,17 @@ class CompiledScreens:
         self._take_earlier, self._take_last = kernel.earlier, kernel.finish
         self.repeat, self.cut = kernel.repeat, kernel.cut
 
-    def first(self, out: np.ndarray) -> None:
+    def read(self) -> np.ndarray:
+        self._read(self._raw)
+        self._learn()
+        return self._raw.copy()
+
+    def first(self, out: np.ndarray, screen: np.ndarray | None = None) -> None:
         self._kernel.clear()
-        self.finish(out)
+        if screen is None:
+            self.finish(out)
+        else:
+            self._take_last(screen, out)  # `read` has learned its palette
 
     def earlier(self) -> None:
         self._read(self._raw)

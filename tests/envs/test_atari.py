@@ -9,10 +9,12 @@ import ale_py
 import gymnasium as gym
 import numpy as np
 import pytest
+from ale_py import roms
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from sampler.envs import make
 from sampler.envs.atari import CLASSIC, AtariEnv, AtariProtocol
+from sampler.envs.atari_starts import REPEATABLE_STARTS
 from sampler.errors import ConfigError
 
 gym.register_envs(ale_py)
@@ -183,6 +185,46 @@ def test_reset_tells_score_and_ends_that_no_step_saw():
     assert env.reset(seed=1)[1]["reset_reward"] < 0.0
     env = AtariEnv("breakout", AtariProtocol(noop_max=0, max_frames=6))
     assert env.reset(seed=1)[1]["game_over"]
+
+
+@pytest.mark.parametrize(
+    "game",
+    [
+        "breakout",
+        "pong",
+        *(pytest.param(g, marks=pytest.mark.slow) for g in sorted(REPEATABLE_STARTS)),
+    ],
+)
+def test_restored_starts_equal_resets_whatever_was_played_before(game):
+    ale = AtariEnv(game).ale
+    ale.loadROM(roms.get_rom_path(game))
+    ale.reset_game()
+    start = ale.cloneState()
+    actions = ale.getMinimalActionSet()
+    rng = np.random.default_rng(0)
+    plan = rng.integers(len(actions), size=100)
+
+    def play():
+        return [
+            (ale.act(actions[i]), ale.lives(), ale.game_over(), *map(bytes, screen_and_memory()))
+            for i in plan
+        ]
+
+    def screen_and_memory():
+        return ale.getScreen(), ale.getRAM()
+
+    shown, expected = bytes(ale.getScreen()), play()
+    for scrambled in (True, False):
+        for action in rng.integers(len(actions), size=300):
+            ale.act(actions[action])
+        if scrambled:
+            for byte in range(128):
+                ale.setRAM(byte, int(rng.integers(256)))
+        ale.reset_game()
+        assert bytes(ale.getScreen()) == shown
+        assert play() == expected
+        ale.restoreState(start)
+        assert play() == expected
 
 
 def test_seeds_decide_the_game():
