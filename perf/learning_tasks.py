@@ -121,9 +121,9 @@ TASKS = {
         "RepeatFirst",
         {
             "lstm": Variant(
-                small("fastrl/RepeatFirst-v0", "appo", 300_000, "--model.core lstm"), at_least=0.9
+                small("fastrl/RepeatFirst-v0", "appo", 200_000, "--model.core lstm"), at_least=0.9
             ),
-            "feed-forward": Variant(small("fastrl/RepeatFirst-v0", "appo", 300_000)),
+            "feed-forward": Variant(small("fastrl/RepeatFirst-v0", "appo", 200_000)),
         },
         "Name the first card of the deck at each of 52 steps: right answers return 1, wrong ones "
         "-1, guesses about -0.5. Rows of 16 steps are shorter than an episode, so the card is "
@@ -165,7 +165,7 @@ TASKS = {
         seeds=(0,),
         by_hand=True,
         reference=CLEANRL_PPO_BREAKOUT,
-        reference_name="CleanRL PPO",
+        reference_name="CleanRL's PPO",
     ),
     "repeat-previous": Task(
         "RepeatPrevious, k=4",

@@ -160,7 +160,7 @@ def test_a_published_curve_is_compared_at_equal_steps(tmp_path):
     results.write(tmp_path)
     write_readme(tmp_path)
     text = (tmp_path / "README.md").read_text()
-    assert "At 1,983,333 steps appo returned 120, CleanRL PPO 48.4." in text
+    assert "At 1,983,333 steps appo returned 120, CleanRL's PPO 48.4." in text
 
 
 def test_a_run_made_by_hand_is_brought_in(tmp_path, monkeypatch):
