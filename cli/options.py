@@ -312,6 +312,8 @@ def _early(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--envs-per-worker", "--envs_per_worker", type=int)
     parser.add_argument("--groups", type=int)
     parser.add_argument("--serial", action="store_true")
+    limit = SamplerOptions.start_timeout
+    parser.add_argument("--start-timeout", "--start_timeout", type=float, default=limit)
     try:
         return parser.parse_known_args(arguments)[0]
     except argparse.ArgumentError as error:
@@ -323,7 +325,7 @@ def _preset(early: argparse.Namespace) -> Preset:
     if early.env:
         keywords = dict(map(_keyword, early.env_kwargs))
         inspect = inspect_environment if early.serial else inspect_in_process
-        facts = inspect(SamplerConfig(early.env, keywords))
+        facts = inspect(SamplerConfig(early.env, keywords, start_timeout=early.start_timeout))
         spaces = facts.observation_space, facts.action_space
     else:
         spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)

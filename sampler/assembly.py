@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from sampler import seeds
 from sampler.config import SamplerConfig
-from sampler.errors import ConfigError
+from sampler.errors import ConfigError, one_line
 from sampler.resources import check_limits
 from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
 from sampler.shm.shared import Shared, Topology
@@ -162,7 +162,15 @@ def _prepare_model(
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.integer(seed, seeds.MODEL))
-        model = make(observation_space, action_space)
+        try:
+            model = make(observation_space, action_space)
+        except (MemoryError, RuntimeError) as error:
+            if "allocate" not in str(error):
+                raise
+            raise ConfigError(
+                f"the model of {observation_space} does not fit into memory ({one_line(error)}); "
+                "make its layers or the observations smaller"
+            ) from error
     return ModelParts(
         model,
         make,

@@ -14,6 +14,7 @@ LINE_CHARACTERS = 600
 def one_line(error: BaseException) -> str:
     """What an error says, with its type unless it is one of these; shortened if it says much."""
     message = " ".join(str(error).split())
+    message = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
     line = message if isinstance(error, FastrlError) else f"{type(error).__name__}: {message}"
     return line if len(line) <= LINE_CHARACTERS else line[: LINE_CHARACTERS - 3] + "..."
 

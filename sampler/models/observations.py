@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from sampler.errors import ConfigError
 from sampler.models.config import ModelConfig
 from sampler.models.images import ImageEncoder, is_image, pixel_maximum
 from sampler.models.layers import flatten_leading, full_precision, mlp
@@ -83,6 +84,8 @@ class Observations(nn.Module):
         self.encodings = nn.ModuleList(encodings[i] for i in self._order)
         self.size = sum(encoding.size for encoding in encodings.values())
         self.float_size = sum(encodings[i].size for i in floats)
+        if not self.images and not self.size:
+            raise ConfigError(f"the observation space {space} holds no numbers; add some to it")
         normalize = config.normalize_observations and self.float_size > 0
         self.normaliser = Normaliser(self.float_size) if normalize else None
 

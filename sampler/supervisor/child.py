@@ -43,7 +43,7 @@ def run_child(
     counters.enter(Stage.STARTING)
     try:
         body()
-    except (Exception, SystemExit) as error:  # an environment or a model may call sys.exit
+    except BaseException as error:  # an environment or a model may even call sys.exit
         shared.errors.put(slot, report(error, name()))
         sys.exit(1)
     counters.enter(Stage.STOPPED)

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 import cloudpickle
 
 from sampler.config import SamplerConfig
-from sampler.errors import EnvError
+from sampler.errors import EnvError, FastrlError
 from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
 from sampler.supervisor.child import error_of, prepare_child, report
 from sampler.supervisor.launch import context, end, pickled, start
@@ -26,7 +26,9 @@ def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
     sent = pickled(config, f"env {config.env_name}")
     chosen = context(config.start_method)
     ours, theirs = chosen.Pipe(duplex=False)
-    process = chosen.Process(target=_main, args=(theirs, sent), name="fastrl inspection")
+    process = chosen.Process(
+        target=_main, args=(theirs, sent, config.env_name), name="fastrl inspection"
+    )
     try:
         start(process)
         theirs.close()
@@ -51,11 +53,11 @@ def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
     return facts
 
 
-def _main(connection: Connection, sent: bytes) -> None:
+def _main(connection: Connection, sent: bytes, name: str) -> None:
     prepare_child()
     facts, text = None, ""
     try:
         facts = inspect_environment(cloudpickle.loads(sent))
-    except Exception as error:
-        text = report(error)
+    except BaseException as error:  # an environment may even call sys.exit
+        text = report(error, "" if isinstance(error, FastrlError) else f"env {name}")
     connection.send_bytes(cloudpickle.dumps((facts, text)))
