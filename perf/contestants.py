@@ -128,8 +128,9 @@ def fastrl(name: str, settings: Sequence[Sampling], start: Callable[[Any], Any])
 
     def entries(lab: Lab) -> Iterator[Contestant]:
         for chosen in settings:
+            own = ", choosing their own actions" if chosen.policy_workers == 0 else ""
             words = (
-                f"{chosen.workers} workers x {chosen.envs_per_worker} environments, "
+                f"{chosen.workers} workers x {chosen.envs_per_worker} environments{own}, "
                 f"{chosen.precision}"
             )
             yield Contestant(name, words, partial(start, chosen))
@@ -195,6 +196,12 @@ def tasks() -> dict[str, Task]:
     )
     null = overhead.Settings(workers=c, envs_per_worker=NULL_LANES)
     model = replace(own, inference="model", device="cpu")
+
+    def variants(settings: Any) -> list[Any]:
+        """With a policy worker, and with rollout workers that choose their own actions."""
+        local = replace(settings, policy_workers=0, groups=1)
+        return [settings, local, replace(local, envs_per_worker=32)]
+
     limit = alone("bare emulator", partial(limit_program, ENV))
     return {
         "random": Task(
@@ -204,7 +211,7 @@ def tasks() -> dict[str, Task]:
             "bare emulator",
             [
                 limit,
-                fastrl("fastrl", [own, replace(own, envs_per_worker=32)], _sampler),
+                fastrl("fastrl", variants(own), _sampler),
                 partial(peer, "EnvPool", "envpool", "run_envpool.py", vectors),
                 partial(peer, "ale_py AtariVectorEnv", "ale-py", "run_ale_vector.py", vectors),
                 partial(
@@ -225,8 +232,8 @@ def tasks() -> dict[str, Task]:
             FRAMES,
             "fastrl",
             [
-                fastrl("fastrl", [model, replace(model, envs_per_worker=32)], _sampler),
-                fastrl("fastrl float32", [replace(model, precision="float32")], _sampler),
+                fastrl("fastrl", variants(model), _sampler),
+                fastrl("fastrl float32", variants(replace(model, precision="float32")), _sampler),
                 sample_factory("sample", "breakout", [*sf_sampling, f"{sf_sampling[0]} {plain}"]),
             ],
         ),
@@ -236,7 +243,7 @@ def tasks() -> dict[str, Task]:
             FRAMES,
             "fastrl",
             [
-                fastrl("fastrl", [learning], _trainer),
+                fastrl("fastrl", variants(learning)[:2], _trainer),
                 sample_factory("train", "breakout", [f"{f} {one_epoch}" for f in sf_lanes[:2]]),
             ],
         ),
@@ -246,7 +253,9 @@ def tasks() -> dict[str, Task]:
             FRAMES,
             "fastrl",
             [
-                fastrl("fastrl", [replace(learning, epochs=4, minibatches=4)], _trainer),
+                fastrl(
+                    "fastrl", variants(replace(learning, epochs=4, minibatches=4))[:2], _trainer
+                ),
                 sample_factory("train", "breakout", [f"{f} {four_epochs}" for f in sf_lanes[:2]]),
             ],
         ),

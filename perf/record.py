@@ -168,11 +168,20 @@ def soaked(report: dict[str, Any]) -> list[Row]:
 
 MEASURED, COMPARED = ("", "median (range)"), ("", "median (range)", "ratio (range)", "settings")
 PEERS = "--tune --tune-seconds 3"
+LOCAL = "--policy-workers 0 --groups 1"
 PARTS = {
     "fps-random": Part("fps", "--seconds 5 --inference random", MEASURED, speed),
+    "fps-random-local": Part("fps", f"--seconds 5 --inference random {LOCAL}", MEASURED, speed),
     "fps-model": Part("fps", "--seconds 5 --inference model", MEASURED, speed),
+    "fps-model-local": Part(
+        "fps", f"--seconds 5 --inference model {LOCAL} --envs-per-worker 32", MEASURED, speed
+    ),
     "train": Part("train", "--seconds 10", MEASURED, speed),
     "train4": Part("train", "--seconds 12 --epochs 4 --minibatches 4", MEASURED, speed),
+    "train-local": Part("train", f"--seconds 10 {LOCAL}", MEASURED, speed),
+    "train4-local": Part(
+        "train", f"--seconds 12 --epochs 4 --minibatches 4 {LOCAL}", MEASURED, speed
+    ),
     "overhead": Part("overhead", "--seconds 5", MEASURED, own_cost),
     "overhead-frames": Part(
         "overhead", "--seconds 5 --copy-frames --inference model --device cpu", MEASURED, own_cost
