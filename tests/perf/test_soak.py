@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import numpy as np
@@ -25,9 +26,10 @@ def test_the_standard_error_is_that_of_the_slopes():
 
 
 def test_descriptors_and_memory_are_seen():
+    gc.collect()  # of other tests, not in between
     before = look(os.getpid())
     with open(os.devnull):
-        block = np.ones(2**20, np.int64)
+        block = np.ones(2**23, np.int64)
         after = look(os.getpid())
     assert after[2] == before[2] + 1
     assert after[1] - before[1] == pytest.approx(block.nbytes, rel=0.1)
