@@ -14,8 +14,10 @@ from sampler.errors import EnvError, FastrlError
 from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
 from sampler.supervisor.child import error_of, prepare_child, report
 from sampler.supervisor.launch import context, end, pickled, start
+from sampler.supervisor.patience import Patience
 
 END_TIMEOUT = 2.0  # seconds
+LOOK = 0.2  # seconds between two looks at the time
 
 
 def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
@@ -32,7 +34,10 @@ def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
     try:
         start(process)
         theirs.close()
-        if not ours.poll(config.start_timeout):
+        patience = Patience(2 * LOOK)
+        while not ours.poll(LOOK) and patience.look() < config.start_timeout:
+            pass
+        if not ours.poll():
             raise EnvError(
                 f"env {config.env_name}: not made and reset within start_timeout="
                 f"{config.start_timeout:g} s; raise it, or correct the environment"

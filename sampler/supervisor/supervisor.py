@@ -16,6 +16,7 @@ from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
 from sampler.supervisor.child import error_of
 from sampler.supervisor.launch import end, end_group, start
+from sampler.supervisor.patience import Patience
 
 logger = logging.getLogger("fastrl")
 
@@ -70,6 +71,7 @@ class Supervisor:
         self.wake = wake
         self.failure: FastrlError | None = None
         self.restarts = 0
+        self._patience = Patience(2 * WATCH_INTERVAL)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fastrl supervisor", daemon=True)
 
@@ -86,7 +88,7 @@ class Supervisor:
     def _launch(self, worker: Worker) -> None:
         worker.counters["ready"] = 0
         worker.counters["stage"] = Stage.STARTING
-        worker.launched = time.monotonic()
+        worker.launched = self._patience.seconds
         process = worker.launch(worker.restarts)
         start(process)
         worker.process = process
@@ -160,7 +162,7 @@ class Supervisor:
         self.wake()
 
     def _check_timeouts(self) -> None:
-        now = time.monotonic()
+        now = self._patience.look()
         for worker in self.workers:
             counters = worker.counters
             progress = (counters["stage_since"], counters["lane"] if worker.environment else 0)

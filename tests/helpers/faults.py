@@ -85,6 +85,10 @@ def leave() -> None:
     sys.exit(4)
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 def crash() -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 

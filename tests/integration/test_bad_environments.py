@@ -20,6 +20,7 @@ from helpers.faults import (
     fail,
     hang,
     in_worker,
+    interrupt,
     later,
     leave,
     leave_quietly,
@@ -269,7 +270,7 @@ def test_an_environment_that_cannot_be_sent():
     ("action", "message"),
     [
         (leave_quietly, r"its process ended while it was made and reset \(exit code 3\)"),
-        (leave, r"SystemExit: 4|its process ended .* \(exit code 4\)"),
+        (leave, r"env \S+: SystemExit: 4"),
         (crash, r"its process ended while it was made and reset \(exit code -11\)"),
     ],
 )
@@ -301,6 +302,7 @@ def test_environments_that_hang_at_the_first_look(where):
     [
         (leave_quietly, r"lane \d ended unexpectedly while stepping \(exit code 3\)"),
         (leave, r"lane \d: SystemExit: 4"),
+        (interrupt, r"lane \d: KeyboardInterrupt: "),
         (crash, r"lane \d ended unexpectedly while stepping \(signal 11\)"),
     ],
 )

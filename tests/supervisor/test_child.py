@@ -55,6 +55,10 @@ def test_any_report_fits_its_slot(character):
     assert str(error_of(encoded.decode(), EnvError)).count("\n") <= 100 * (character == "\n")
 
 
+def test_what_a_terminal_would_obey_is_replaced():
+    assert one_line(ValueError("a\x1b[31m\nb\x00\ud800ä")) == "ValueError: a�[31m b��ä"
+
+
 def test_long_lines_are_shortened():
     line = one_line(ValueError("word " * 1000))
     assert len(line) == 600
