@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import cache
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
+from cli.command_line import flags
 from cli.options import Options, parse_options, saved_options
 from cli.run_folder import RunFolder
-from sampler.errors import ConfigError
+from sampler.errors import ConfigError, FastrlError, one_line
 from sampler.learner.appo import APPOConfig
 from sampler.learner.ppo import PPOConfig
+from sampler.learner.presets import ALGORITHMS
 
 
 def options(*arguments):
@@ -94,6 +99,32 @@ def test_what_cannot_work_is_one_line(arguments, message):
         parse_options(arguments.split())
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
+
+
+ODD_VALUES = (
+    *("", "0", "-1", "1", "3", "1.5", "nan", "inf", "-inf", "1e999", "9" * 30, "0x10", "None"),
+    *("true", "auto", "cuda:99", "x", "ä", "a=1", "a=[", "{}", "--", "-", "=", "a b", "a\nb"),
+)
+
+
+@cache
+def flags_of(algo):
+    chosen = parse_options(["--env", "CartPole-v1", "--serial", "--algo", algo])[0]
+    return [flag for flag in flags(chosen) if flag not in ("--env", "--algo", "--resume")]
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_any_flag_with_any_value_is_accepted_or_refused_in_one_line(data):
+    algo = data.draw(st.sampled_from(list(ALGORITHMS)))
+    arguments = ["--env", "CartPole-v1", "--serial", "--algo", algo]
+    for flag in data.draw(st.lists(st.sampled_from(flags_of(algo)), min_size=1, max_size=3)):
+        arguments += [flag, data.draw(st.sampled_from(ODD_VALUES))]
+    try:
+        parse_options(arguments)
+    except FastrlError as error:
+        assert one_line(error) == str(error)  # noqa: PT017
 
 
 @pytest.fixture
