@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cli.exits import StopSignals, leave, run_command
+from sampler.resources import let_threads_sleep
 
 PROG = "fastrl-train"
 
@@ -24,6 +25,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> int:
+    let_threads_sleep()
     # here, not above: these need seconds, in which signals already have to end in one line
     from cli.display import make_display
     from cli.options import parse_options

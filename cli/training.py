@@ -22,6 +22,7 @@ from sampler.config import SamplerConfig
 from sampler.errors import EnvError, StateError, WorkerError
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.presets import ALGORITHMS
+from sampler.learner.threads import LearnerThreads
 from sampler.learner.trainer import Progress, Trainer
 from sampler.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
@@ -101,7 +102,6 @@ def _assemble(
     torch.manual_seed(seeds.integer(seed, seeds.LEARNER))  # what a learning model draws from
     sampler = Sampler(config, options.model_factory(state))  # resumed weights act from the start
     try:
-        torch.set_num_threads(spare_threads(config.workers, config.policy_workers))
         trainer = _make_trainer(options, sampler, signals)
         if state is not None:
             trainer.load_state_dict(state)
@@ -121,7 +121,7 @@ def _run(
 ) -> None:
     """Train, evaluate and save to the end, or until a signal."""
     saver = Saver(store, trainer, options.logging.checkpoint_every)
-    trainer.hooks = (reporter, saver)
+    trainer.hooks = (reporter, saver, *_thread_hooks(trainer))
     with signals.deferred(), ExitStack() as stack:
         evaluation = None
         if options.evaluation.eval_every:
@@ -147,6 +147,16 @@ def _run(
         if not signals.requested:
             for line in reporter.summary(progress):
                 display.message(line)
+
+
+def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
+    """What chooses the learner's threads; not where the same seed has to give the same bytes."""
+    config = trainer.sampler.config
+    spare = spare_threads(config.workers, config.policy_workers)
+    torch.set_num_threads(spare)
+    if config.serial or trainer.learner.device.type != "cpu":
+        return []
+    return [LearnerThreads(spare, available_cores())]
 
 
 class Saver:

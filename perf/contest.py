@@ -211,10 +211,13 @@ class LiveSampler:
 
 
 class LiveTrainer:
-    """A whole training of this process: sampler and learner. Counts the steps learned from."""
+    """A whole training of this process: sampler and learner. Counts the steps learned from.
 
-    def __init__(self, trainer: Trainer, warm_up: float = WARM_UP):
-        self.trainer, self.warm_up = trainer, warm_up
+    `settle`: seconds of training before the first turn, as LearnerThreads needs for its trial.
+    """
+
+    def __init__(self, trainer: Trainer, warm_up: float = WARM_UP, settle: float = 0.0):
+        self.trainer, self.warm_up, self.settle = trainer, warm_up, settle
         self.sampler = trainer.sampler
         self.rates: list[dict[str, float]] = []
         self.shares: list[Shares] = []
@@ -222,10 +225,10 @@ class LiveTrainer:
         trainer.hooks = (*trainer.hooks, self._note_lag)
 
     def __enter__(self) -> LiveTrainer:
-        """Train on one batch, and pause until the first turn."""
+        """Train on at least one batch, and pause until the first turn."""
         self.sampler.__enter__()
         try:
-            self.train(self.warm_up)
+            self.train(max(self.warm_up, self.settle))
         except BaseException:
             self.sampler.close()
             raise

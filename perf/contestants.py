@@ -166,7 +166,7 @@ def _emulated_sampler(settings: scale.Settings) -> LiveSampler:
 
 
 def _trainer(settings: train.Settings) -> LiveTrainer:
-    return LiveTrainer(train.make_trainer(settings), TRAINING_WARM_UP)
+    return LiveTrainer(train.make_trainer(settings), TRAINING_WARM_UP, train.SETTLE)
 
 
 def tasks() -> dict[str, Task]:

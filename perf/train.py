@@ -22,6 +22,8 @@ from perf.fps import report, show
 from perf.limit import limit_program
 from perf.settings import Sampling
 
+SETTLE = 25.0  # seconds in which the learner finds out how many threads are best
+
 
 @dataclass(frozen=True)
 class Settings(Sampling):
@@ -38,21 +40,23 @@ class Settings(Sampling):
     learner_precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the learner's forward pass."""
     threads: int | None = None
-    """Torch threads of the learner; None: as `fastrl-train` has it, the cores left over."""
+    """Torch threads of the learner; None: as `fastrl-train` has it, what is faster."""
 
 
 def make_trainer(settings: Settings) -> Any:
     """A running sampler and its APPO learner, as a Trainer without an end."""
+    from sampler.resources import available_cores, let_threads_sleep, spare_threads
+
+    let_threads_sleep()
     import torch
 
     from sampler import Sampler
     from sampler.learner.appo import APPO, APPOConfig
+    from sampler.learner.threads import LearnerThreads
     from sampler.learner.trainer import Trainer
     from sampler.models import make_model
-    from sampler.resources import spare_threads
 
     spare = spare_threads(settings.workers, settings.policy_workers)
-    torch.set_num_threads(settings.threads or spare)
     sampler = Sampler(settings.sampler_config(), model=make_model)
     spaces = sampler.observation_space, sampler.action_space
     learner = APPO(
@@ -62,7 +66,12 @@ def make_trainer(settings: Settings) -> Any:
         device=settings.learner_device,
         precision=settings.learner_precision,
     )
-    return Trainer(sampler, learner)
+    trainer = Trainer(sampler, learner)
+    if settings.threads is None:
+        trainer.hooks = (LearnerThreads(spare, available_cores()),)
+    else:
+        torch.set_num_threads(settings.threads)
+    return trainer
 
 
 def measure(settings: Settings) -> dict[str, Any]:
@@ -70,7 +79,8 @@ def measure(settings: Settings) -> dict[str, Any]:
     facts = machine()
     with ExitStack() as stack:
         limit = stack.enter_context(limit_program(settings.env))
-        live = stack.enter_context(LiveTrainer(make_trainer(settings)))
+        settle = SETTLE if settings.threads is None else 0.0
+        live = stack.enter_context(LiveTrainer(make_trainer(settings), settle=settle))
         measured = interleave(
             {"limit": limit.measure, "sampler": live.measure}, settings.rounds, settings.seconds
         )

@@ -83,6 +83,14 @@ def spare_threads(workers: int, policy_workers: int) -> int:
     return max(1, (available_cores() - workers) // (policy_workers + 1))
 
 
+def let_threads_sleep() -> None:
+    """Make OpenMP's threads sleep while they wait, unless the user's environment decides.
+
+    By default they spin, which takes the cores from the workers. Works before torch is loaded.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 @cache
 def cpu_has_bfloat16() -> bool:
     """Whether the processor multiplies bfloat16 natively (AVX512-BF16, AMX or Arm's BF16)."""
