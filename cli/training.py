@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +21,8 @@ from cli.reporter import Reporter
 from cli.run_folder import RunFolder
 from sampler import seeds
 from sampler.config import SamplerConfig
-from sampler.errors import EnvError, StateError, WorkerError
+from sampler.errors import ConfigError, EnvError, StateError, WorkerError
+from sampler.learner import checkpoint
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.presets import ALGORITHMS
 from sampler.learner.threads import LearnerThreads
@@ -57,6 +60,7 @@ def train(
             display.message(advice)
         sampler, trainer = _start(options, state, display, signals)
         stack.enter_context(sampler)
+        check_disk(options, trainer, run)
         if run is None:  # not earlier: what cannot work leaves no folder behind
             run = stack.enter_context(_new_run(options))
         run.save_config(options.as_dict())
@@ -111,6 +115,28 @@ def _assemble(
     return sampler, trainer
 
 
+def check_disk(options: Options, trainer: Trainer, run: RunFolder | None) -> None:
+    """Raise ConfigError where the disk has no room for the checkpoints of a new or resumed run."""
+    state = trainer.state_dict()
+    size = checkpoint.nbytes(state)
+    if not trainer.progress.updates:
+        size += 2 * checkpoint.nbytes(state["learner"]["model"])  # what the optimiser will have
+    count = options.logging.keep_checkpoints + 1  # one is being written
+    if options.evaluation.eval_every:
+        count += 2  # the best one, and the one that is being played
+    folder = Path(options.logging.run_dir).absolute() if run is None else run.checkpoints
+    written = sum(file.stat().st_size for file in folder.iterdir()) if run else 0
+    while not folder.exists():
+        folder = folder.parent
+    needed, free = count * size - written, shutil.disk_usage(folder).free
+    if needed > free:
+        raise ConfigError(
+            f"{count} checkpoints need {needed / 2**20:,.0f} MiB more and {free / 2**20:,.0f} MiB "
+            f"are free in {folder}; lower keep_checkpoints={options.logging.keep_checkpoints}, "
+            "free space, or give another --run-dir"
+        )
+
+
 def _run(
     options: Options,
     trainer: Trainer,
@@ -160,7 +186,10 @@ def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
 
 
 class Saver:
-    """A hook of the Trainer that saves a checkpoint every so many agent steps (0: never)."""
+    """A hook of the Trainer that saves a checkpoint every so many agent steps (0: never).
+
+    While updates are not finite it saves none: the weights may be what is wrong.
+    """
 
     def __init__(self, store: CheckpointStore, trainer: Trainer, every: int) -> None:
         self._store = store
@@ -176,6 +205,8 @@ class Saver:
     def save(self) -> None:
         """Save now, unless nothing was learned since the last time."""
         progress = self._trainer.progress
+        if self._trainer.learner.guard.in_a_row:
+            return
         if progress.steps > self._saved or not self._store.paths():
             self._store.save(self._trainer.state_dict(), progress.steps)
             self._saved = progress.steps

@@ -16,6 +16,7 @@ from sampler.learner.guards import FiniteGuard, first_non_finite
 from sampler.learner.metrics import MetricMeans
 from sampler.learner.optim import RMSPropTF
 from sampler.learner.schedules import LinearSchedule
+from sampler.policy_worker.device import choose_device, has_native_bfloat16
 
 if TYPE_CHECKING:
     from sampler.batch import SequenceBatch
@@ -50,8 +51,9 @@ class LearnerConfig:
     """Seed for shuffling minibatches."""
 
     def __post_init__(self) -> None:
-        check_range(self, ("learning_rate", "epsilon"), above=0.0)
-        check_range(self, ("max_grad_norm", "seed"), least=0.0)
+        check_range(self, ("learning_rate", "epsilon"), above=0.0, most=1e3)
+        check_range(self, ("max_grad_norm",), least=0.0)
+        check_range(self, ("seed",), least=0, most=2**63 - 1)
         check_range(self, ("gamma", "rmsprop_decay"), least=0.0, most=1.0)
         check_range(self, ("max_non_finite",), least=1)
         if self.optimiser not in ("adam", "rmsprop", "rmsprop_tf"):
@@ -107,7 +109,7 @@ class Learner:
         self.config = config
         self.observation_space = observation_space
         self.action_space = action_space
-        self.device = resolve_device(device)
+        self.device = choose_device(device)
         self.dtype = resolve_precision(precision, self.device, model)
         if _has_convolutions(model):
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -259,22 +261,6 @@ def make_optimiser(parameters: list[nn.Parameter], config: LearnerConfig) -> tor
     return RMSPropTF(parameters, rate, config.rmsprop_decay, eps)
 
 
-def resolve_device(device: str) -> torch.device:
-    """`device`; auto is CUDA if there is one. Raises ConfigError for one that is absent."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        resolved = torch.device(device)
-    except RuntimeError as error:
-        raise ConfigError(f"device={device!r} is not auto, cpu, cuda or cuda:N") from error
-    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"device={device!r} is not there ({torch.cuda.device_count()} CUDA devices found); "
-            "use auto or cpu"
-        )
-    return resolved
-
-
 def resolve_precision(precision: str, device: torch.device, model: nn.Module) -> torch.dtype:
     """The forward pass's dtype; auto pays off for convolutions on native bfloat16 only."""
     if precision == "auto":
@@ -283,18 +269,6 @@ def resolve_precision(precision: str, device: torch.device, model: nn.Module) ->
     if precision not in ("float32", "bfloat16"):
         raise ConfigError(f"precision={precision!r} is not one of auto, float32, bfloat16")
     return torch.bfloat16 if precision == "bfloat16" else torch.float32
-
-
-def has_native_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 beats float32 there: recent GPUs, CPUs with AVX512-BF16 or AMX."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            flags = next((line for line in file if line.startswith("flags")), "").split()
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def _has_convolutions(model: nn.Module) -> bool:

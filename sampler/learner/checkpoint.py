@@ -85,6 +85,15 @@ def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
     return content["state"]
 
 
+def nbytes(state: Any) -> int:
+    """Bytes of the tensors in a state."""
+    if isinstance(state, torch.Tensor):
+        return state.nbytes
+    if isinstance(state, dict):
+        return sum(map(nbytes, state.values()))
+    return sum(map(nbytes, state)) if isinstance(state, list | tuple) else 0
+
+
 class CheckpointStore:
     """The checkpoints of one run: the last few, by step count, and the best by evaluation."""
 

@@ -11,15 +11,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from helpers.processes import PATIENCE
 
-from cli import evaluate, train
+from cli import evaluate, train, training
 from cli.training import crowding, resumed_seed
 from sampler.config import SamplerConfig
 from sampler.learner.checkpoint import CheckpointStore
+from sampler.learner.guards import FiniteGuard
+from sampler.learner.trainer import Progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -166,6 +169,34 @@ def test_a_run_folder_that_cannot_be_made_is_one_line(tmp_path, capfd):
     (tmp_path / "file").write_text("")
     assert run_in(tmp_path / "file", *SMALL, "--serial") == 2
     assert "run_dir=" in capfd.readouterr().err
+
+
+def test_a_disk_without_room_for_checkpoints_is_noticed_at_the_start(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(training.shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**20))
+    arguments = ("--serial", "--model.hidden", "256", "256", "--keep-checkpoints", "5")
+    assert run_in(tmp_path / "runs", *SMALL, *arguments) == 2
+    err = capfd.readouterr().err
+    assert err.startswith("fastrl-train: error: 6 checkpoints need ")
+    assert f"MiB more and 1 MiB are free in {tmp_path}; lower keep_checkpoints=5" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_no_checkpoint_is_saved_while_updates_are_not_finite(tmp_path):
+    guard = FiniteGuard(10)
+    trainer = SimpleNamespace(
+        progress=Progress(steps=100),
+        learner=SimpleNamespace(guard=guard),
+        state_dict=lambda: {"steps": 100},
+    )
+    store = CheckpointStore(tmp_path)
+    saver = training.Saver(store, trainer, 10)
+    guard.bad("loss")
+    saver.save()
+    assert store.paths() == []
+    guard.good()
+    saver.save()
+    assert store.load_latest()[0]["steps"] == 100
 
 
 def test_crowding_names_flags_that_give_as_many_environments():

@@ -13,10 +13,11 @@ from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
 from sampler.learner.a2c import A2C, A2CConfig
 from sampler.learner.appo import APPO, APPOConfig
-from sampler.learner.base import has_native_bfloat16, resolve_device, resolve_precision
+from sampler.learner.base import resolve_precision
 from sampler.learner.impala import IMPALA, IMPALAConfig
 from sampler.learner.ppo import PPO, PPOConfig
 from sampler.models import ModelConfig, make_model
+from sampler.policy_worker.device import choose_device, has_native_bfloat16
 
 DISCRETE = gym.spaces.Discrete(4)
 CONTINUOUS = gym.spaces.Box(-2.0, 2.0, (2,), np.float32)
@@ -337,10 +338,11 @@ def test_unsuitable_samplers_are_refused(tiny_model):
 def test_device_and_precision(tiny_model):
     model = tiny_model(DISCRETE)
     cpu = torch.device("cpu")
-    with pytest.raises(ConfigError, match="device='abacus' is not"):
-        resolve_device("abacus")
+    for device in ("abacus", "meta", "cuda:x", "cuda:-1", "cpu:1000", "cuda:99999999999"):
+        with pytest.raises(ConfigError, match=f"device='{device}' is not auto, cpu"):
+            choose_device(device)
     with pytest.raises(ConfigError, match="is not there"):
-        resolve_device("cuda:99")
+        choose_device("cuda:99")
     with pytest.raises(ConfigError, match="precision='float8' is not"):
         resolve_precision("float8", cpu, model)
     assert resolve_precision("bfloat16", cpu, model) == torch.bfloat16
