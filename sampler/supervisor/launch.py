@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,12 +45,17 @@ def pickled(value: Any, what: str) -> bytes:
 def start(process: BaseProcess) -> None:
     """Start a worker process: single-threaded libraries, and no second run of the script.
 
-    Raises WorkerError where the system refuses.
+    Raises WorkerError where the system refuses, ConfigError where TMPDIR cannot hold a socket.
     """
     try:
         with thread_environment(1), _without_main():
             process.start()
     except OSError as error:
+        if "AF_UNIX" in str(error):
+            raise ConfigError(
+                f"the path of a socket in {tempfile.gettempdir()} is too long; set TMPDIR to a "
+                "folder with a shorter name, or use start_method=spawn"
+            ) from error
         raise WorkerError(
             f"{process.name} could not be started ({error.strerror or error}); raise the limit of "
             "processes, open files or memory that was reached (ulimit -a), or use fewer workers"
