@@ -195,11 +195,13 @@ def tasks() -> dict[str, Task]:
         workers=EMULATED_WORKERS, envs_per_worker=EMULATED_LANES, step_us=STEP_US
     )
     null = overhead.Settings(workers=c, envs_per_worker=NULL_LANES)
+    full = replace(null, copy_frames=True, inference="model", device="cpu")
     model = replace(own, inference="model", device="cpu")
 
     def variants(settings: Any) -> list[Any]:
         """With a policy worker, and with rollout workers that choose their own actions."""
-        local = replace(settings, policy_workers=0, groups=1)
+        rows = max(settings.batch, settings.envs_per_worker)
+        local = replace(settings, policy_workers=0, groups=1, batch=rows)
         return [settings, local, replace(local, envs_per_worker=32)]
 
     limit = alone("bare emulator", partial(limit_program, ENV))
@@ -266,11 +268,7 @@ def tasks() -> dict[str, Task]:
             "fastrl",
             [
                 fastrl("fastrl", [null], _null_sampler),
-                fastrl(
-                    "fastrl, frames copied and gathered",
-                    [replace(null, copy_frames=True, inference="model", device="cpu")],
-                    _null_sampler,
-                ),
+                fastrl("fastrl, frames copied and gathered", variants(full)[:2], _null_sampler),
                 alone("ceiling", partial(ceiling_program, c, NULL_LANES)),
                 sample_factory("sample", "null", [f"{sf_null} {plain}"]),
             ],

@@ -95,7 +95,7 @@ def processor_seconds(stats: Mapping[str, Any]) -> dict[str, float]:
     """User and system seconds so far of the rollout workers, policy workers and this process."""
 
     def used(pids: list[int]) -> float:
-        times = [psutil.Process(pid).cpu_times() for pid in pids]
+        times = [psutil.Process(pid).cpu_times() for pid in pids if pid]  # 0: no process of its own
         return sum(time.user + time.system for time in times)
 
     return {

@@ -186,6 +186,12 @@ PARTS = {
     "overhead-frames": Part(
         "overhead", "--seconds 5 --copy-frames --inference model --device cpu", MEASURED, own_cost
     ),
+    "overhead-frames-local": Part(
+        "overhead",
+        f"--seconds 5 --copy-frames --inference model --device cpu --batch 64 {LOCAL}",
+        MEASURED,
+        own_cost,
+    ),
     "scale": Part("scale", "--seconds 5 --workers 32 --step-us 400", MEASURED, emulated),
     "timeline": Part(
         "timeline",

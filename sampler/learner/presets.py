@@ -232,6 +232,7 @@ CHOICES["continuous control", "ppo"] = Choice(
     {"workers": 2, "envs_per_worker": 4, "rollout": 128},
     {
         "learning_rate": 1e-3,
+        "anneal_learning_rate": True,
         "entropy_coef": 0.0,
         "clip": 0.2,
         "value_clip": 0.0,
