@@ -86,9 +86,12 @@ def _load(folder: Path, which: str) -> tuple[dict[str, Any], Path]:
     """The state of a checkpoint of the run in `folder`, and its file."""
     from sampler.learner import checkpoint
     from sampler.learner.checkpoint import CheckpointStore
+    from sampler.learner.trainer import STATE
 
     store = CheckpointStore(
-        folder / "checkpoints", report=lambda text: print(f"warning: {text}", file=sys.stderr)
+        folder / "checkpoints",
+        report=lambda text: print(f"warning: {text}", file=sys.stderr),
+        fields=STATE,
     )
     if which == "latest":
         return store.load_latest()
@@ -98,7 +101,7 @@ def _load(folder: Path, which: str) -> tuple[dict[str, Any], Path]:
             "use --checkpoint latest"
         )
     file = store.best if which == "best" else Path(which)
-    return checkpoint.load(file), file
+    return checkpoint.load(file, fields=STATE), file
 
 
 def _describe(result: Evaluation, actions: str) -> list[str]:

@@ -192,6 +192,8 @@ def _explain(error: Exception) -> tuple[str, int]:
         traceback.print_exception(error)
     if isinstance(error, FastrlError):
         return one_line(error), 2 if isinstance(error, ConfigError) else 1
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}; correct that, or choose another folder", 1
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     return one_line(error) + place, 1

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sampler.errors import FastrlError
+from sampler.errors import FastrlError, one_line
 
 COLUMNS = (
     "step",
@@ -113,11 +113,14 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
     Raises FastrlError where the file is no metrics.csv.
     """
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    reader = csv.DictReader(whole.splitlines())
-    columns = list(reader.fieldnames or ())
+    try:
+        text = path.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        reader = csv.DictReader(whole.splitlines())
+        columns = list(reader.fieldnames or ())
+        rows = [row for row in reader if None not in row.values()]
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise FastrlError(f"{one_line(error)}; move {path} away to resume this run") from error
     if columns[:1] != ["step"]:
         raise FastrlError(f"{path} has no step column; move it away to resume this run")
-    rows = [row for row in reader if row["step"].isdigit() and None not in row.values()]
-    return columns, rows
+    return columns, [row for row in rows if row["step"].isdigit()]

@@ -114,7 +114,9 @@ def find_run(name: str | Path, root: str | Path = "runs") -> Path:
         if (path / "config.json").is_file():
             return path.resolve()
     if Path(name).is_dir():
-        raise ConfigError(f"run {name} holds no config.json: not a folder that fastrl-train made")
+        raise ConfigError(
+            f"run {str(name)!r} holds no config.json: not a folder that fastrl-train made"
+        )
     runs = [file.parent for file in Path(root).glob("*/config.json")]
     known = max((run for run in runs if not run.is_symlink()), key=_modified, default=None)
     hint = f"there is none under {root}" if known is None else f"the newest is {known}"

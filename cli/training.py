@@ -26,7 +26,7 @@ from sampler.learner import checkpoint
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.presets import ALGORITHMS
 from sampler.learner.threads import LearnerThreads
-from sampler.learner.trainer import Progress, Trainer
+from sampler.learner.trainer import STATE, Progress, Trainer
 from sampler.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
 
@@ -270,5 +270,5 @@ def _new_run(options: Options) -> RunFolder:
 
 def _store(options: Options, run: RunFolder, display: PlainDisplay) -> CheckpointStore:
     return CheckpointStore(
-        run.checkpoints, options.logging.keep_checkpoints, report=display.warning
+        run.checkpoints, options.logging.keep_checkpoints, display.warning, STATE
     )

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from sampler import seeds
 from sampler.actions import mask_size
 from sampler.envs import make
-from sampler.errors import ConfigError, EnvError, one_line
+from sampler.errors import ConfigError, EnvError, ModelError, one_line
 from sampler.models import as_policy_model, distribution_for, epsilon_greedy
 from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes
 from sampler.rollout_worker.process import attribute
@@ -303,7 +303,12 @@ class _Actor:
 
     def _choose(self, outputs: Mapping[str, Tensor], mask: Tensor | None) -> Any:
         """Actions [n, ...], nested like the space."""
-        if "q_values" in outputs:
+        policy = "q_values" if "q_values" in outputs else "logits"
+        if outputs[policy].isnan().any():
+            raise ModelError(
+                f"the model's output {policy!r} is NaN; play finite weights, of an older checkpoint"
+            )
+        if policy == "q_values":
             q_values = outputs["q_values"]
             epsilon = torch.full_like(q_values[:, 0], 0.0 if self._greedy else EPSILON)
             chosen = epsilon_greedy(q_values, epsilon, self._generator, mask)

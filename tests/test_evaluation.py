@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from sampler.errors import ConfigError, EnvError
+from sampler.errors import ConfigError, EnvError, ModelError
 from sampler.evaluation import evaluate
 
 
@@ -316,6 +316,12 @@ def test_an_environment_that_raises_is_named_on_one_line():
     assert str(caught.value) == "env Broken, evaluation lane 0: ValueError: the engine is gone"
     assert model.training
     assert all(env.closed for env in Episodes.made)
+
+
+@pytest.mark.parametrize("output", ["logits", "q_values"])
+def test_a_model_that_is_nan_is_not_played(output):
+    with pytest.raises(ModelError, match=f"the model's output '{output}' is NaN; play finite"):
+        evaluate(Policy((float("nan"), 0.0), output), Episodes)
 
 
 @pytest.mark.parametrize("name", ["episodes", "lanes"])

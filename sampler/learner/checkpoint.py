@@ -11,8 +11,9 @@ import os
 import re
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -57,10 +58,13 @@ def save(path: Path, state: dict[str, Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
+def load(
+    path: Path, device: str | torch.device = "cpu", fields: Sequence[str] = ()
+) -> dict[str, Any]:
     """The state saved in `path`. Only tensors and plain values are accepted: no code is run.
 
-    Raises CheckpointError, in one line, where the file is missing, damaged, or something else.
+    Raises CheckpointError, in one line, where the file is missing, damaged, or something else, such
+    as a state without one of `fields`.
     """
     if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; check the run folder's name")
@@ -71,6 +75,11 @@ def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
         if broken is not None:
             raise zipfile.BadZipFile(f"checksum of {broken} is wrong")
         content = torch.load(path, map_location=device, weights_only=True)
+    except UnpicklingError as error:
+        raise CheckpointError(
+            f"checkpoint {path} is damaged or foreign: it holds more than tensors and plain "
+            "values, and no code of a file is run; use an older one"
+        ) from error
     except Exception as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or foreign: {_one_line(error)}; use an older one"
@@ -82,7 +91,11 @@ def load(path: Path, device: str | torch.device = "cpu") -> dict[str, Any]:
             f"checkpoint {path} has format version {content.get('version')}, "
             f"this fastrl reads version {VERSION}; use the release that wrote it"
         )
-    return content["state"]
+    state: Any = content.get("state")
+    lacking = [name for name in fields if not isinstance(state, dict) or name not in state]
+    if lacking:
+        raise CheckpointError(f"checkpoint {path} lacks {lacking[0]!r}; use one of a training run")
+    return state
 
 
 def nbytes(state: Any) -> int:
@@ -102,13 +115,18 @@ class CheckpointStore:
         folder: Path | str,
         keep: int = 3,
         report: Callable[[str], None] = warnings.warn,
+        fields: Sequence[str] = (),
     ) -> None:
-        """`keep`: regular checkpoints kept (at least 2); `report` is told of damaged files."""
+        """`keep`: regular checkpoints kept (at least 2); `report` is told of damaged files.
+
+        `fields`: what every state must hold to be loaded.
+        """
         if keep < 2:
             raise ConfigError(f"keep={keep} must be at least 2: one may turn out to be damaged")
         self.folder = Path(folder)
         self.keep = keep
         self._report = report
+        self._fields = fields
 
     @property
     def best(self) -> Path:
@@ -150,7 +168,7 @@ class CheckpointStore:
             )
         for path in paths:
             try:
-                state = load(path, device)
+                state = load(path, device, self._fields)
             except CheckpointError as error:
                 self._report(f"{error} (falling back to the one before)")
             else:

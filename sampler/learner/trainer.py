@@ -54,6 +54,8 @@ class Progress:
 
 
 Hook = Callable[[Progress], None]
+STATE = ("learner", "steps", "frames", "batches", "seconds")
+"""What a trainer's state always holds."""
 
 
 class Trainer:

@@ -28,6 +28,11 @@ def fail_with(error):
         (EnvError("env broke"), 1, "env broke"),
         (ZeroDivisionError("division"), 1, "ZeroDivisionError: division (test_exits.py:"),
         (ValueError(), 1, "ValueError: "),
+        (
+            OSError(21, "Is a directory", "/runs/x/log.txt"),
+            1,
+            "/runs/x/log.txt: Is a directory; correct that, or choose another folder",
+        ),
     ],
 )
 def test_errors_are_one_line_and_a_code(capsys, error, code, message):

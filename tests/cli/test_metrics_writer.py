@@ -76,9 +76,18 @@ def test_resume_without_a_file_starts_one(tmp_path):
     assert [row["step"] for row in rows_of(tmp_path)] == ["30"]
 
 
-def test_foreign_file_is_one_line(tmp_path):
-    (tmp_path / "metrics.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(FastrlError, match="no step column"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a,b\n1,2\n", "no step column"),
+        (b"", "no step column"),
+        (b"step,\xff\xfe\n", "UnicodeDecodeError: .*; move .*metrics.csv away to resume"),
+        (b"step,a\n" + b"1" * 200_000 + b"\n", "field larger .*; move .*metrics.csv away"),
+    ],
+)
+def test_a_foreign_file_is_one_line(tmp_path, content, message):
+    (tmp_path / "metrics.csv").write_bytes(content)
+    with pytest.raises(FastrlError, match=message):
         MetricsWriter(tmp_path, resume_step=1, tensorboard=False)
 
 

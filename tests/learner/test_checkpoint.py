@@ -62,7 +62,7 @@ def test_loading_runs_no_code(tmp_path):
 
     path = tmp_path / "a.pt"
     torch.save({"format": checkpoint.FORMAT, "version": 1, "state": Evil()}, path)
-    with pytest.raises(CheckpointError, match="damaged or foreign"):
+    with pytest.raises(CheckpointError, match="holds more than tensors and plain values"):
         load(path)
     path.write_bytes(pickle.dumps(Evil()))
     with pytest.raises(CheckpointError, match="damaged or foreign"):
@@ -79,6 +79,19 @@ def test_missing_foreign_and_future_files(tmp_path):
     torch.save({"format": checkpoint.FORMAT, "version": 99, "state": {}}, tmp_path / "future.pt")
     with pytest.raises(CheckpointError, match="format version 99"):
         load(tmp_path / "future.pt")
+
+
+@pytest.mark.parametrize("state", [{}, [1, 2], None, {"steps": 3}])
+def test_states_of_something_else(tmp_path, state):
+    content = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "state": state}
+    torch.save(content, tmp_path / "checkpoint_3.pt")
+    with pytest.raises(CheckpointError, match="lacks 'learner'; use one of a training run"):
+        load(tmp_path / "checkpoint_3.pt", fields=("steps", "learner")[::-1])
+    reports: list[str] = []
+    store = CheckpointStore(tmp_path, report=reports.append, fields=("learner", "steps"))
+    store.save({"learner": {}, "steps": 1}, 1)
+    assert store.load_latest()[0]["steps"] == 1
+    assert "lacks 'learner'" in reports[0]
 
 
 @pytest.mark.parametrize("moment", ["fsync", "replace", "load"])
