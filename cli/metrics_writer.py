@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -53,26 +54,38 @@ class MetricsWriter:
             raise FastrlError(f"{self._path} exists; resume its run or write somewhere else")
         else:
             self._rewrite([])
-        self._file = self._path.open("a", newline="")
+        self._file = self._path.open("ab", buffering=0)
         self._events: Any = None
         if tensorboard:
-            from tensorboardX import SummaryWriter
+            from cli.event_file import EventFile
 
             purge_step = None if resume_step is None else resume_step + 1
-            self._events = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=10)
+            self._events = EventFile(folder, purge_step)
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Add a row at `step` agent steps, `seconds` of training; flushed before it returns."""
+        """Add a row at `step` agent steps, `seconds` of training; it is in the file afterwards.
+
+        Raises FastrlError where the disk refuses.
+        """
+        try:
+            self._write(step, seconds, metrics)
+        except OSError as error:
+            raise FastrlError(
+                f"metrics cannot be written to {self._path.parent} ({error.strerror}); free space, "
+                "and go on from the last checkpoint with --resume"
+            ) from error
+
+    def _write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
         new = [tag for tag in metrics if tag not in self._columns]
         if new:
             self._add_columns(new)
         row: dict[str, Any] = {"step": step, "seconds": f"{seconds:.2f}"}
         row.update((tag, f"{value:.7g}") for tag, value in metrics.items())
-        csv.writer(self._file).writerow([row.get(column, "") for column in self._columns])
-        self._file.flush()
+        line = io.StringIO()
+        csv.writer(line).writerow([row.get(column, "") for column in self._columns])
+        write_all(self._file, line.getvalue().encode())
         if self._events is not None:
-            for tag, value in metrics.items():
-                self._events.add_scalar(tag, value, step)
+            self._events.write(step, metrics)
 
     def close(self) -> None:
         """Flush and close both. Calling it again does nothing."""
@@ -92,7 +105,7 @@ class MetricsWriter:
         _, rows = read_rows(self._path)
         self._columns += new
         self._rewrite(rows)
-        self._file = self._path.open("a", newline="")
+        self._file = self._path.open("ab", buffering=0)
 
     def _keep_rows_until(self, step: int) -> None:
         columns, rows = read_rows(self._path)
@@ -106,6 +119,12 @@ class MetricsWriter:
             writer.writerow(self._columns)
             writer.writerows([row.get(column, "") for column in self._columns] for row in rows)
         os.replace(temporary, self._path)
+
+
+def write_all(file: io.FileIO, data: bytes) -> None:
+    """Write `data` to an unbuffered file: nothing is left for its close to fail at."""
+    while data:
+        data = data[file.write(data) :]
 
 
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:

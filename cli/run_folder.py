@@ -77,7 +77,7 @@ class RunFolder:
 
     def start_log(self) -> None:
         """Send this process's log records (level INFO and above) and warnings to log.txt."""
-        handler = RotatingFileHandler(self.log_file, maxBytes=LOG_BYTES, backupCount=LOG_COPIES)
+        handler = _LogFile(self.log_file, maxBytes=LOG_BYTES, backupCount=LOG_COPIES)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         root = logging.getLogger()
         root.addHandler(handler)
@@ -103,6 +103,11 @@ class RunFolder:
         if isinstance(error, Exception) and self._log_handler is not None:
             logger.error("the run failed", exc_info=error)
         self.close()
+
+
+class _LogFile(RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """No traceback for every line that a full disk does not take; checkpoints report it."""
 
 
 def find_run(name: str | Path, root: str | Path = "runs") -> Path:

@@ -131,7 +131,7 @@ def check_disk(options: Options, trainer: Trainer, run: RunFolder | None) -> Non
     needed, free = count * size - written, shutil.disk_usage(folder).free
     if needed > free:
         raise ConfigError(
-            f"{count} checkpoints need {needed / 2**20:,.0f} MiB more and {free / 2**20:,.0f} MiB "
+            f"{count} checkpoints need {needed / 2**20:,.1f} MiB more and {free / 2**20:,.1f} MiB "
             f"are free in {folder}; lower keep_checkpoints={options.logging.keep_checkpoints}, "
             "free space, or give another --run-dir"
         )

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import csv
+import struct
 
 import pytest
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.record_writer import masked_crc32c
 
 from cli.metrics_writer import COLUMNS, MetricsWriter, read_rows
 from sampler.errors import FastrlError
@@ -17,6 +20,18 @@ def write(folder, *rows, **settings):
     with MetricsWriter(folder, tensorboard=False, **settings) as writer:
         for step, metrics in rows:
             writer.write(step, step / 10, metrics)
+
+
+def read_events(path):
+    data, events = path.read_bytes(), []
+    while data:  # records: length (8 bytes), its checksum (4), payload, its checksum (4)
+        size = int.from_bytes(data[:8], "little")
+        parts = data[:8], data[12 : 12 + size]
+        checksums = [struct.pack("<I", masked_crc32c(part)) for part in parts]
+        assert [data[8:12], data[12 + size :][:4]] == checksums
+        events.append(Event.FromString(data[12 : 12 + size]))
+        data = data[16 + size :]
+    return events
 
 
 def test_header_is_the_fixed_columns(tmp_path):
@@ -91,17 +106,40 @@ def test_a_foreign_file_is_one_line(tmp_path, content, message):
         MetricsWriter(tmp_path, resume_step=1, tensorboard=False)
 
 
-def test_tensorboard_events_carry_the_same_tags_and_steps(tmp_path):
-    from tensorboardX.proto.event_pb2 import Event
+@pytest.mark.parametrize("name", ["metrics.csv", "events"])
+def test_a_full_disk_is_one_line(tmp_path, name):
+    message = r"written to .* \(No space left on device\); free"
+    with MetricsWriter(tmp_path) as writer, open("/dev/full", "ab", buffering=0) as full:
+        owner = writer if name == "metrics.csv" else writer._events
+        owner._file.close()
+        owner._file = full
+        for _ in range(20):
+            with pytest.raises(FastrlError, match=message):
+                writer.write(1, 2.0, {"losses/entropy": 4.0})
 
+
+def test_a_resumed_run_tells_tensorboard_what_to_forget(tmp_path):
+    events = []
+    for step in (10, 20):
+        with MetricsWriter(tmp_path, resume_step=None if step == 10 else 10) as writer:
+            writer.write(step, 1.0, {"losses/a": step})
+        (file,) = tmp_path.glob("events.out.tfevents.*")
+        events.append(read_events(file))
+        file.unlink()
+    first, second = events
+    assert [event.file_version for event in first] == ["brain.Event:2", ""]
+    assert second[1].session_log.status == SessionLog.START
+    assert second[1].step == 11
+    assert second[2].summary.value[0].simple_value == 20
+
+
+def test_tensorboard_events_carry_the_same_tags_and_steps(tmp_path):
     with MetricsWriter(tmp_path) as writer:
         writer.write(7, 1.0, {"charts/SPS": 3.0, "losses/a": 0.5})
     (file,) = tmp_path.glob("events.out.tfevents.*")
-    data = file.read_bytes()
-    found = {}
-    while data:  # records: length (8 bytes), its checksum (4), payload, its checksum (4)
-        length = int.from_bytes(data[:8], "little")
-        event = Event.FromString(data[12 : 12 + length])
-        data = data[16 + length :]
-        found.update({value.tag: (event.step, value.simple_value) for value in event.summary.value})
+    found = {
+        value.tag: (event.step, value.simple_value)
+        for event in read_events(file)
+        for value in event.summary.value
+    }
     assert found == {"charts/SPS": (7, 3.0), "losses/a": (7, 0.5)}

@@ -177,7 +177,7 @@ def test_a_disk_without_room_for_checkpoints_is_noticed_at_the_start(tmp_path, c
     assert run_in(tmp_path / "runs", *SMALL, *arguments) == 2
     err = capfd.readouterr().err
     assert err.startswith("fastrl-train: error: 6 checkpoints need ")
-    assert f"MiB more and 1 MiB are free in {tmp_path}; lower keep_checkpoints=5" in err
+    assert f"MiB more and 1.0 MiB are free in {tmp_path}; lower keep_checkpoints=5" in err
     assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 

@@ -1,0 +1,47 @@
+"""TensorBoard events in a file, as TensorBoard itself writes them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import masked_crc32c
+
+from cli.metrics_writer import write_all
+
+
+class EventFile:
+    """A new file of scalars in a folder; every event is in it when `write` returns.
+
+    tensorboardX's own writer has a thread and a queue: when the disk is full the thread dies with a
+    traceback, and the run waits for ever once the queue is full.
+    """
+
+    def __init__(self, folder: Path, purge_step: int | None = None) -> None:
+        """purge_step: TensorBoard is told to forget what older files hold from this step on."""
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (folder / name).open("ab", buffering=0)
+        self._add(file_version="brain.Event:2")
+        if purge_step is not None:
+            self._add(step=purge_step, session_log=SessionLog(status=SessionLog.START))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Add `values`, by tag, at `step` agent steps."""
+        scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self._add(step=step, summary=Summary(value=scalars))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _add(self, **fields: object) -> None:
+        data = Event(wall_time=time.time(), **fields).SerializeToString()
+        length = struct.pack("<Q", len(data))
+        checksums = [struct.pack("<I", masked_crc32c(part)) for part in (length, data)]
+        write_all(self._file, b"".join((length, checksums[0], data, checksums[1])))
