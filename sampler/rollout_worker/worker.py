@@ -8,6 +8,7 @@ waits, another is stepped, so with two groups and fast inference the worker neve
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,9 @@ from sampler.shm.shared import Shared
 from sampler.shm.signals import ANSWERED, ASKED, REFUSED, REQUEST_WORDS, ROW, STEP, TOKEN, Bell
 from sampler.shm.store import FRAMES
 from sampler.shm.tokens import NONE
+
+# Rewards beyond float32: whoever looks at a finished row reports them as what they are, infinite.
+warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, __name__)
 
 NAP = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
 

@@ -11,7 +11,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import current_process, parent_process
+from typing import NoReturn
 
 from sampler import errors
 from sampler.errors import FastrlError, one_line
@@ -33,7 +35,7 @@ def run_child(
     name: Callable[[], str],
     body: Callable[[], None],
 ) -> None:
-    """Run `body` in a worker process; leave a report and exit with 1 if it raises.
+    """Run `body` in a worker process, leave a report if it raises, and end the process group.
 
     `slot` is the process's error slot; `name()` says what it was doing, for the report.
     """
@@ -45,8 +47,9 @@ def run_child(
         body()
     except BaseException as error:  # an environment or a model may even call sys.exit
         shared.errors.put(slot, report(error, name()))
-        sys.exit(1)
-    counters.enter(Stage.STOPPED)
+    else:
+        counters.enter(Stage.STOPPED)
+    end_own_group()
 
 
 def prepare_child() -> None:
@@ -59,6 +62,19 @@ def prepare_child() -> None:
     # Daemonic for its parent, which ends it at exit, but free to start processes of its own.
     current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     faulthandler.register(signal.SIGUSR1)
+
+
+def end_own_group() -> NoReturn:
+    """End this process, and what environments have left behind.
+
+    The caller would do it, unless it is killed just then: with this process ends what listens for
+    that.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # an environment may have closed or replaced it
+            stream.flush()
+    os.killpg(0, signal.SIGKILL)
+    raise AssertionError("unreachable")
 
 
 def report(error: BaseException, name: str = "") -> str:

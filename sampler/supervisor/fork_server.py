@@ -15,6 +15,8 @@ import signal
 import time
 from multiprocessing import forkserver
 
+CALLER = "FASTRL_CALLER"
+"""Variable with the caller's process id: by the time this is loaded it may have been killed."""
 PATIENCE = 1.0  # seconds from the end of a caller's descriptors to the end of its process
 
 
@@ -34,4 +36,4 @@ def _remove_socket(server: int, caller: int) -> None:
 # caller's business alone.
 os.setpgid(0, 0)
 faulthandler.register(signal.SIGUSR1)
-atexit.register(_remove_socket, os.getpid(), os.getppid())
+atexit.register(_remove_socket, os.getpid(), int(os.environ.pop(CALLER, os.getppid())))

@@ -5,6 +5,7 @@ It may hang, exit, crash or leave processes behind: none of that may happen to t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import cloudpickle
@@ -12,7 +13,7 @@ import cloudpickle
 from sampler.config import SamplerConfig
 from sampler.errors import EnvError, FastrlError
 from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
-from sampler.supervisor.child import error_of, prepare_child, report
+from sampler.supervisor.child import end_own_group, error_of, prepare_child, report
 from sampler.supervisor.launch import context, end, pickled, start
 from sampler.supervisor.patience import Patience
 
@@ -65,4 +66,6 @@ def _main(connection: Connection, sent: bytes, name: str) -> None:
         facts = inspect_environment(cloudpickle.loads(sent))
     except BaseException as error:  # an environment may even call sys.exit
         text = report(error, "" if isinstance(error, FastrlError) else f"env {name}")
-    connection.send_bytes(cloudpickle.dumps((facts, text)))
+    with suppress(BrokenPipeError):  # the caller is gone
+        connection.send_bytes(cloudpickle.dumps((facts, text)))
+    end_own_group()

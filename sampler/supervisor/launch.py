@@ -48,7 +48,7 @@ def start(process: BaseProcess) -> None:
     Raises WorkerError where the system refuses, ConfigError where TMPDIR cannot hold a socket.
     """
     try:
-        with thread_environment(1), _without_main():
+        with thread_environment(1), _without_main(), _caller_known():
             process.start()
     except OSError as error:
         if "AF_UNIX" in str(error):
@@ -66,6 +66,7 @@ def end(process: BaseProcess, timeout: float) -> None:
     """Kill a process if it is still there, and what it has started and left behind."""
     if process.pid is None:
         return  # it could not be started
+    end_group(process)  # at one stroke, for this process may be killed at any instant
     if process.is_alive():
         process.kill()
     process.join(timeout)
@@ -79,6 +80,16 @@ def end_group(process: BaseProcess) -> None:
     assert process.pid is not None
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _caller_known() -> Iterator[None]:
+    """Tell a fork server that is started whose it is: see `sampler.supervisor.fork_server`."""
+    os.environ["FASTRL_CALLER"] = str(os.getpid())
+    try:
+        yield
+    finally:
+        del os.environ["FASTRL_CALLER"]
 
 
 @contextmanager

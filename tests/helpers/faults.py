@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -55,6 +57,15 @@ class Faulty(gym.Env):
 
     def close(self):
         self.at_close()
+
+
+class LeavesChild(Faulty):
+    """Starts a process that it never ends, and notes its id in a folder."""
+
+    def __init__(self, folder: str):
+        super().__init__()
+        child = subprocess.Popen(["sleep", "1000"])
+        (Path(folder) / str(child.pid)).touch()
 
 
 def in_worker() -> bool:

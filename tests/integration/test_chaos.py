@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers.counting import CounterChecker
+from helpers.faults import LeavesChild
 from helpers.models import make_history
 from helpers.processes import PATIENCE, is_alive, marked, open_files, wait_until, workers_of
 
@@ -262,6 +263,20 @@ def test_nothing_is_left_of_environments_when_a_sampler_closes(temporary):
         assert list(temporary.iterdir()) == []
     finally:
         end(process, mark)
+
+
+def test_what_environments_leave_ends_with_their_process(tmp_path, monkeypatch):
+    """Not only when the caller ends the group of a dead worker: the caller may be killed then."""
+    config = replace(CONFIG, env=LeavesChild, env_kwargs={"folder": str(tmp_path)})
+    with Sampler(config) as sampler:
+        sampler.get_batch(timeout=PATIENCE)
+        for module in ("launch", "supervisor"):
+            monkeypatch.setattr(f"sampler.supervisor.{module}.end_group", lambda process: None)
+    children = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(children) == 1 + CONFIG.workers * CONFIG.envs_per_worker
+
+    left = [process for process in psutil.process_iter() if process.pid in children]
+    wait_until(lambda: not any(map(is_alive, left)), "the end of the children")
 
 
 @pytest.mark.slow
