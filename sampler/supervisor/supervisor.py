@@ -92,6 +92,7 @@ class Supervisor:
         process = worker.launch(worker.restarts)
         start(process)
         worker.process = process
+        worker.counters["pid"] = process.pid or 0  # known before the process has begun to run
 
     # ---- watching
 
