@@ -36,9 +36,11 @@ COMMANDS = """
 
     for line in sys.stdin:
         request = json.loads(line)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
             output = os.open(request["output"], os.O_WRONLY)
             os.dup2(output, 1)
             os.dup2(output, 2)

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers.counting import CounterChecker
-from helpers.faults import LeavesChild
+from helpers.faults import Faulty, LeavesChild, hang, later
 from helpers.models import make_history
 from helpers.processes import PATIENCE, is_alive, marked, open_files, wait_until, workers_of
 
@@ -291,6 +291,18 @@ def test_the_caller_may_be_killed_at_any_instant(seed, temporary):
         assert list(temporary.iterdir()) == []
     finally:
         end(process, mark)
+
+
+def test_a_sampler_whose_workers_hang_can_be_closed():
+    """Some in their environments, one stopped; without waiting for any of them for long."""
+    config = replace(CONFIG, env=Faulty, env_kwargs={"reward": later(hang)})
+    sampler = Sampler(config)
+    rows = sampler._shared.counters.rollout
+    hanging = [row for row in rows if wait_until(lambda row=row: row["steps"] >= 3, "its steps")]
+    os.kill(hanging[0]["pid"], signal.SIGSTOP)
+    sampler.close()
+    sampler.close()
+    assert workers_of() == []
 
 
 def test_killed_workers_leave_no_descriptors():
