@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 import tempfile
+import threading
+import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +17,14 @@ from typing import Any
 
 import cloudpickle
 
-from sampler.errors import ConfigError, WorkerError
+from sampler.errors import ConfigError, FastrlError, WorkerError
 from sampler.resources import thread_environment
 
 # The second imports the modules of both kinds of worker.
 PRELOADED = ["sampler.supervisor.fork_server", "sampler.local_worker"]
+
+_lock = threading.Lock()  # environment variables and sys.modules are those of all threads
+DYING_TIMEOUT = 2.0  # seconds from the end of a fork server's descriptors to that of its process
 
 
 def context(method: str) -> Any:
@@ -47,19 +52,31 @@ def start(process: BaseProcess) -> None:
 
     Raises WorkerError where the system refuses, ConfigError where TMPDIR cannot hold a socket.
     """
-    try:
-        with thread_environment(1), _without_main(), _caller_known():
-            process.start()
-    except OSError as error:
-        if "AF_UNIX" in str(error):
-            raise ConfigError(
-                f"the path of a socket in {tempfile.gettempdir()} is too long; set TMPDIR to a "
-                "folder with a shorter name, or use start_method=spawn"
-            ) from error
-        raise WorkerError(
-            f"{process.name} could not be started ({error.strerror or error}); raise the limit of "
-            "processes, open files or memory that was reached (ulimit -a), or use fewer workers"
-        ) from error
+    deadline = time.monotonic() + DYING_TIMEOUT
+    while True:
+        try:
+            with _lock, thread_environment(1), _without_main(), _caller_known():
+                return process.start()
+        except (ConnectionError, EOFError) as error:
+            # The fork server is just dying; once it is dead, another one is started.
+            if time.monotonic() > deadline:
+                raise _refusal(process, error) from error
+            time.sleep(0.01)
+        except OSError as error:
+            raise _refusal(process, error) from error
+
+
+def _refusal(process: BaseProcess, error: OSError | EOFError) -> FastrlError:
+    if "AF_UNIX" in str(error):
+        return ConfigError(
+            f"the path of a socket in {tempfile.gettempdir()} is too long; set TMPDIR to a folder "
+            "with a shorter name, or use start_method=spawn"
+        )
+    reason = error.strerror if isinstance(error, OSError) else "the fork server ended"
+    return WorkerError(
+        f"{process.name} could not be started ({reason}); raise the limit of processes, open files "
+        "or memory that was reached (ulimit -a), or use fewer workers"
+    )
 
 
 def end(process: BaseProcess, timeout: float) -> None:

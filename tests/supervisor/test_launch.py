@@ -8,11 +8,15 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from helpers.processes import open_files, workers_of
 
 from sampler import Sampler, SamplerConfig, WorkerError
+from sampler.supervisor import launch
+from sampler.supervisor.launch import start
 
 CONFIG = SamplerConfig(env="fastrl/Counter-v0", inference="random", start_method="spawn")
 
@@ -40,6 +44,47 @@ def test_a_process_that_cannot_be_started_is_one_line_and_leaves_nothing(monkeyp
     assert len(started) == fails_at
     assert workers_of() == []
     assert open_files() == before
+
+
+class Reluctant(multiprocessing.process.BaseProcess):
+    """Cannot be started a number of times."""
+
+    def __init__(self, refusals):
+        super().__init__(name="fastrl worker")
+        self.refusals = list(refusals)
+
+    def start(self):
+        if self.refusals:
+            raise self.refusals.pop()
+
+
+class Slow(Reluctant):
+    def __init__(self):
+        super().__init__([])
+
+    def start(self):
+        time.sleep(0.01)
+
+
+def test_a_fork_server_that_is_just_dying_is_waited_for(monkeypatch):
+    process = Reluctant([ConnectionRefusedError(), EOFError(), BrokenPipeError()])
+    start(process)
+    assert process.refusals == []
+    monkeypatch.setattr(launch, "DYING_TIMEOUT", 0.0)
+    with pytest.raises(WorkerError, match=r"worker could not be started \(the fork server ended\)"):
+        start(Reluctant([EOFError()] * 100))
+
+
+def test_processes_may_be_started_by_several_threads():
+    """Every worker has its environment, and the script's own main module is put back."""
+    main, variables = sys.modules["__main__"], dict(os.environ)
+    threads = [threading.Thread(target=start, args=(Slow(),)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.modules["__main__"] is main
+    assert dict(os.environ) == variables
 
 
 def test_a_name_of_tmp_that_is_too_long_is_one_line(tmp_path):
