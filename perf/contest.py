@@ -21,6 +21,8 @@ from statistics import fmean
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from perf.common import Shares, rates, stage_shares
 from sampler.errors import BatchTimeout
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from sampler import Sampler
     from sampler.learner.trainer import Progress, Trainer
 
+TRACKER = "multiprocessing.resource_tracker"
+TRACKER_TIMEOUT = 5.0  # seconds
 WARM_UP = 1.0  # seconds of each turn that are not measured
 PROGRAMS = Path(__file__).parent / "peer_programs"
 
@@ -93,15 +97,35 @@ class Program:
         self.close()
 
     def close(self) -> None:
-        """End it with all its children: all processes of the session that it was started in."""
-        self._signal(signal.SIGKILL)
+        """End it with all its children: all processes of the group that it was started in.
+
+        multiprocessing's resource tracker ends by itself after the others, and first removes the
+        semaphores that they had in /dev/shm.
+        """
+        for process in psutil.process_iter():
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                own = os.getpgid(process.pid) == self._process.pid
+                if own and TRACKER not in " ".join(process.cmdline()):
+                    process.kill()
         self._process.wait()
+        self._signal(signal.SIGCONT)
+        deadline = time.monotonic() + TRACKER_TIMEOUT
+        while self._has_processes() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self._signal(signal.SIGKILL)
         self._reader.join(timeout=10)
         self._log.close()
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+    def _has_processes(self) -> bool:
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def _since(self, begin: float) -> list[tuple[float, int]]:
         return [report for report in self._reports if report[0] >= begin]

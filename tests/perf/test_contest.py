@@ -50,6 +50,18 @@ def test_a_program_is_stopped_between_its_turns():
     assert not process.is_running()
 
 
+def test_semaphores_of_a_program_are_removed(tmp_path):
+    making = f"""
+import multiprocessing
+lock = multiprocessing.get_context("spawn").Lock()
+open({str(tmp_path / "name")!r}, "w").write(lock._semlock.name)
+"""
+    with program(making + COUNTING):
+        semaphore = Path("/dev/shm/sem." + (tmp_path / "name").read_text()[1:])
+        assert semaphore.exists()
+    assert not semaphore.exists()
+
+
 def test_children_end_with_their_program():
     forking = """
 import os
