@@ -116,10 +116,10 @@ def read_run(folder: Path, scores: Sequence[float], success_above: float | None 
 
 
 def _command_of(folder: Path) -> str:
-    """The command that started a run, its seed written as S."""
+    """The command that started a run, its seed written as S, without its folder."""
     first = (folder / "command.txt").read_text().splitlines()[0]
     _, _, typed = first.partition("  ")  # before it: when
-    return re.sub(r"--seed[ =]\d+", "--seed S", typed)
+    return re.sub(r"--seed[ =]\d+", "--seed S", re.sub(r" --run-dir[ =]\S+", "", typed))
 
 
 def record(name: str, variant: str, folder: Path, results: Path) -> None:

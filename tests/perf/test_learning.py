@@ -34,7 +34,7 @@ def make_folder(path, seed=0, returns=(20.0, 40.0)):
     path.mkdir()
     config = {"training": {"seed": seed}}
     (path / "config.json").write_text(json.dumps(config))
-    typed = f"fastrl-train --env CartPole-v1 --seed {seed}"
+    typed = f"fastrl-train --env CartPole-v1 --seed {seed} --run-dir /elsewhere"
     (path / "command.txt").write_text(f"2026-01-02 03:04:05  {typed}\n")
     with MetricsWriter(path, tensorboard=False) as writer:
         for index, value in enumerate(returns, 1):
@@ -195,7 +195,7 @@ def test_training_and_playing(tmp_path):
     folder = train(flags, 5, str(tmp_path / "runs"))
     record("cartpole", "ppo", folder, tmp_path)
     run = Results.read(tmp_path, "cartpole").runs["ppo"][5]
-    assert f"fastrl-train {flags} --seed S" in run.command
+    assert run.command.endswith(f"fastrl-train {flags} --seed S")
     assert run.steps >= 2000
     assert run.games == 100
     assert 0 < run.score <= 500
