@@ -95,7 +95,8 @@ class SumTree(_Levels):
                 f"targets {rest.min()}..{rest.max()} are outside [0, {sums[-1]}), the tree's sum"
             )
         node = sums.searchsorted(rest, side="right")
-        rest = rest - (sums.take(node) - self._levels[-1].take(node))
+        # Never below 0, however the sums were rounded: an empty left leaf must not be entered.
+        rest = np.maximum(rest - (sums.take(node) - self._levels[-1].take(node)), 0.0)
         for level in reversed(self._levels[:-1]):
             node = node << 1
             left = level.take(node)

@@ -131,6 +131,20 @@ def test_rounding_never_finds_an_empty_leaf():
     assert values[tree.find(np.nextafter(tree.total, 0))] > 0
 
 
+def test_a_target_at_a_rounded_sum_finds_no_empty_leaf():
+    """The running sum 1 + (2^53 + 2) is rounded up by 1, so what is left of targets just beyond the
+    first leaf is negative in the pair of leaves 2 and 3."""
+    tree = SumTree(2 * TOP)
+    tree.set([0, 3], [1.0, 2.0**53 + 2])
+    assert tree.find([0.5, 1.0, 1.5]).tolist() == [0, 3, 3]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values = np.where(rng.random(2 * TOP) < 0.5, rng.random(2 * TOP) ** 3, 0)
+        tree = tree_of(values)
+        sums = values.reshape(-1, 2).sum(1).cumsum()
+        assert (values[tree.find(sums[sums < tree.total])] > 0).all()
+
+
 def test_sums_do_not_drift():
     rng = np.random.default_rng(0)
     tree = SumTree(2 * TOP)
