@@ -118,17 +118,20 @@ def _assemble(
 def check_disk(options: Options, trainer: Trainer, run: RunFolder | None) -> None:
     """Raise ConfigError where the disk has no room for the checkpoints of a new or resumed run."""
     state = trainer.state_dict()
+    state["learner"].pop("replay", None)
     size = checkpoint.nbytes(state)
     if not trainer.progress.updates:
         size += 2 * checkpoint.nbytes(state["learner"]["model"])  # what the optimiser will have
     count = options.logging.keep_checkpoints + 1  # one is being written
+    needed = count * (size + trainer.learner.saved_replay_bytes)
     if options.evaluation.eval_every:
         count += 2  # the best one, and the one that is being played
+        needed += 2 * size
     folder = Path(options.logging.run_dir).absolute() if run is None else run.checkpoints
     written = sum(file.stat().st_size for file in folder.iterdir()) if run else 0
     while not folder.exists():
         folder = folder.parent
-    needed, free = count * size - written, shutil.disk_usage(folder).free
+    needed, free = needed - written, shutil.disk_usage(folder).free
     if needed > free:
         raise ConfigError(
             f"{count} checkpoints need {needed / 2**20:,.1f} MiB more and {free / 2**20:,.1f} MiB "

@@ -142,6 +142,12 @@ class Sampler:
             Lease(lambda: self._release(buffer)),
         )
 
+    def empty_batch(self) -> SequenceBatch:
+        """A batch of no rows, with the fields, shapes and dtypes of those that will come."""
+        fields = {name: array[:0] for name, array in self._shared.store.buffer(0).items()}
+        spec, inputs = self._assembly.spec, self._assembly.model_inputs
+        return SequenceBatch(fields, spec, self.observation_space, self.action_space, inputs)
+
     def _release(self, buffer: int) -> None:
         if self.closed:
             return

@@ -145,6 +145,7 @@ class ApeX(QLearner):
             config.beta,
             path=config.replay_path,
             remedy=FEWER,
+            max_bytes=config.replay_bytes,
         )
 
     def insert(self, batch: SequenceBatch) -> None:
@@ -174,7 +175,7 @@ class ApeX(QLearner):
         assert self.replay is not None
         config = self.config
         arrays, index, weights = self.replay.sample(
-            config.batch_size, self.generator, out=self._buffers
+            config.batch_size, self.generator, out=self._buffers, beta=self.beta
         )
         fields = {
             name: torch.from_numpy(array).to(self.device, non_blocking=True)

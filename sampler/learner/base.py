@@ -150,6 +150,17 @@ class Learner:
                 f"{type(self).__name__} learns from the newest policy's own steps; set sync=True"
             )
 
+    def prepare(self, sampler: Sampler) -> None:
+        """Reserve what learning from the sampler's batches takes, before the first one comes.
+
+        Raises ConfigError where there is not enough of it.
+        """
+
+    @property
+    def saved_replay_bytes(self) -> int:
+        """Bytes that a full replay takes in every checkpoint; 0 where none is saved."""
+        return 0
+
     def set_progress(self, steps: int, total_steps: int | None) -> None:
         """Set the learning rate for `steps` of `total_steps` agent steps (None: no end)."""
         rate = self.config.learning_rate

@@ -34,6 +34,7 @@ from sampler.shm.store import StoreSpec
 
 if TYPE_CHECKING:
     from sampler.config import SamplerConfig
+    from sampler.sampler import Sampler
 
 AnyReplay = SequenceReplay | TransitionReplay
 
@@ -64,16 +65,20 @@ class QLearnerConfig(LearnerConfig):
     """Steps learned for each step sampled; the learner and the sampler wait for each other."""
     replay_capacity: int = 100_000
     """Agent steps that the replay holds."""
+    replay_gib: float = 0.0
+    """GiB that its rows may take; where that is less, the replay holds fewer steps. 0: no bound."""
     replay_path: str | None = None
     """Directory to keep the replay in, in an unnamed file; None: in memory."""
     save_replay: bool = False
     """Save the replay with every checkpoint."""
     learning_starts: int = 1_000
-    """Agent steps in the replay before the first update."""
+    """Agent steps in the replay before the first update, or as many as it can hold."""
     alpha: float = 0.6
     """Exponent of priorities when sampling; 0: uniform replay."""
     beta: float = 0.4
     """Exponent of the importance weights that correct for it."""
+    beta_end: float | None = None
+    """What it changes to, linearly until the last step; None: it stays."""
     exploration: Literal["ladder", "anneal"] = "ladder"
     """Random actions. ladder: lane i of N takes them with probability
     base ** (1 + exponent i / (N - 1)); anneal: all lanes alike, ever fewer."""
@@ -93,7 +98,9 @@ class QLearnerConfig(LearnerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, ("replay_ratio", "reward_scale"), above=0.0)
-        check_range(self, ("huber", "reward_clip", "alpha", "beta"), least=0.0)
+        check_range(self, ("huber", "reward_clip", "alpha", "beta", "replay_gib"), least=0.0)
+        if self.beta_end is not None:
+            check_range(self, ("beta_end",), least=0.0)
         check_range(self, ("n_step", "batch_size", "target_every", "publish_every"), least=1)
         check_range(self, ("replay_capacity",), least=1)
         check_range(self, ("learning_starts", "exploration_steps"), least=0)
@@ -113,6 +120,11 @@ class QLearnerConfig(LearnerConfig):
         """Whether priorities make any difference."""
         return self.alpha > 0
 
+    @property
+    def replay_bytes(self) -> int | None:
+        """Bound of the replay's rows in bytes; None without one."""
+        return int(self.replay_gib * 2**30) if self.replay_gib else None
+
     def epsilons(self, lanes: int, steps: int) -> np.ndarray:
         """Probability of a random action in every lane after `steps` agent steps, float [lanes]."""
         if self.exploration == "ladder":
@@ -126,10 +138,12 @@ class QLearnerConfig(LearnerConfig):
 class QLearner(Learner):
     """A learner whose model gives Q-values; subclasses say what is replayed and how it is learned.
 
-    The replay is made when the first batch shows what its rows look like.
+    The replay is made by `prepare`, or else when the first batch shows what its rows look like.
     """
 
     config: QLearnerConfig
+    beta: float
+    """Exponent of the importance weights now."""
 
     def __init__(
         self,
@@ -182,6 +196,21 @@ class QLearner(Learner):
 
     # ---- the loop
 
+    def prepare(self, sampler: Sampler) -> None:
+        if self.replay is None:
+            self._open_replay(sampler.empty_batch())
+
+    @property
+    def saved_replay_bytes(self) -> int:
+        return self.replay.nbytes if self.config.save_replay and self.replay is not None else 0
+
+    def set_progress(self, steps: int, total_steps: int | None) -> None:
+        super().set_progress(steps, total_steps)
+        config = self.config
+        self.beta = config.beta
+        if config.beta_end is not None and total_steps:
+            self.beta = LinearSchedule(config.beta, config.beta_end, total_steps)(steps)
+
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         config = self.config
         if self.replay is None:
@@ -193,7 +222,7 @@ class QLearner(Learner):
             self._update_normaliser(rows)
             self._update_reward_scaler(rows)
             self.insert(rows)
-        if self.stored_steps >= config.learning_starts:
+        if self.stored_steps >= config.learning_starts or self._full:
             self.ratio.sampled += new_steps
         due = self.ratio.due(self.steps_per_update)
         for number in range(1, due + 1):
@@ -228,6 +257,12 @@ class QLearner(Learner):
                     f"{name}={given[name]} does not suit {type(self).__name__}; "
                     f"its settings need {name}={wanted}"
                 )
+
+    @property
+    def _full(self) -> bool:
+        """Whether the replay holds all it can: of transitions fewer than steps, for an episode's
+        end takes a step of a row that starts none."""
+        return self.replay is not None and self.replay.storage.full
 
     def _open_replay(self, batch: SequenceBatch) -> None:
         self._check_rows(batch.spec.steps, batch.spec.overlap)

@@ -129,10 +129,16 @@ class R2D2(QLearner):
         fields = {n: spec for n, spec in row_fields(batch.fields).items() if n not in dropped}
         capacity = capacity_in_rows(config.replay_capacity, config.rollout, config.overlap)
         replay = SequenceReplay(
-            fields, capacity, config.alpha, config.beta, path=config.replay_path, remedy=FEWER
+            fields,
+            capacity,
+            config.alpha,
+            config.beta,
+            path=config.replay_path,
+            remedy=FEWER,
+            max_bytes=config.replay_bytes,
         )
         if config.overlap and batch.spec.has_state:
-            self.links = RowLinks(capacity, config.shift)
+            self.links = RowLinks(replay.storage.capacity, config.shift)
         return replay
 
     def _open_replay(self, batch: SequenceBatch) -> None:
@@ -173,7 +179,7 @@ class R2D2(QLearner):
         assert self._spec is not None
         config = self.config
         fields, rows, weights = self.replay.sample(
-            config.batch_size, self.generator, out=self._buffers
+            config.batch_size, self.generator, out=self._buffers, beta=self.beta
         )
         batch = self.batch_of(self._spec, fields).to(self.device)
         state = self.initial_states(batch)

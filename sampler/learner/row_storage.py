@@ -35,14 +35,23 @@ class RowStorage:
         capacity: int,
         path: str | Path | None = None,
         remedy: str = "lower the capacity, or set a path to keep it on disk",
+        max_bytes: int | None = None,
     ) -> None:
         """`path`: a directory for an unnamed file in place of memory, gone when the process ends.
+        `max_bytes`: lowers the capacity to the rows that fit into as many; None: does not.
 
         Raises ConfigError where the rows do not fit, saying how much they need and `remedy`.
         """
+        self.specs = {name: (tuple(s), np.dtype(d)) for name, (s, d) in fields.items()}
+        if max_bytes is not None:
+            row = sum(int(np.prod(s)) * d.itemsize for s, d in self.specs.values())
+            if row > max_bytes:
+                raise ConfigError(
+                    f"a replay of {max_bytes:,} bytes holds no row, which has {row:,}: allow more"
+                )
+            capacity = min(capacity, max_bytes // row)
         if capacity < 1:
             raise ConfigError(f"replay capacity={capacity} rows must be at least 1")
-        self.specs = {name: (tuple(s), np.dtype(d)) for name, (s, d) in fields.items()}
         self.capacity = capacity
         self.added = 0
         """Rows ever added, also the serial number of the next one."""
@@ -93,6 +102,11 @@ class RowStorage:
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def full(self) -> bool:
+        """Whether the next row takes the place of another."""
+        return self.size == self.capacity
 
     def slots(self, rows: np.ndarray) -> np.ndarray:
         """The slots of serial numbers."""

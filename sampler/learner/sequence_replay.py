@@ -67,15 +67,17 @@ class SequenceReplay(Replay):
         normalize: Normalize = "batch",
         path: str | Path | None = None,
         remedy: str = "lower the capacity, or set a path to keep it on disk",
+        max_bytes: int | None = None,
     ) -> None:
         """`fields`: name -> (shape, dtype) of one row's part. `capacity`: rows. `alpha=0`: uniform
         sampling. `uniform`: share of uniform sampling mixed in. `path`: a directory, to keep the
-        rows in an unnamed file there. See `Priorities` and `RowStorage`.
+        rows in an unnamed file there. `max_bytes`: bound of the capacity. See `Priorities` and
+        `RowStorage`.
 
         Raises ConfigError where the rows do not fit.
         """
-        self.storage = RowStorage(fields, capacity, path, remedy)
-        self.priorities = Priorities(capacity, alpha, beta, uniform, normalize)
+        self.storage = RowStorage(fields, capacity, path, remedy, max_bytes)
+        self.priorities = Priorities(self.storage.capacity, alpha, beta, uniform, normalize)
 
     def __len__(self) -> int:
         """Rows stored now."""

@@ -78,11 +78,15 @@ class Trainer:
         hooks: Sequence[Hook] = (),
         stop: threading.Event | None = None,
     ) -> None:
-        """total_seconds: wall time of this run. Raises ConfigError for an unsuitable sampler."""
+        """total_seconds: wall time of this run.
+
+        Raises ConfigError for an unsuitable sampler, or where the learner does not fit the machine.
+        """
         for name, limit in (("total_steps", total_steps), ("total_seconds", total_seconds)):
             if limit is not None and not limit > 0:
                 raise ConfigError(f"{name}={limit} must be greater than 0")
         learner.check_sampler(sampler.config)
+        learner.prepare(sampler)
         self.sampler = sampler
         self.learner = learner
         self.total_steps = total_steps

@@ -51,6 +51,7 @@ class TransitionReplay(Replay):
         normalize: Normalize = "batch",
         path: str | Path | None = None,
         remedy: str = "lower the capacity, or set a path to keep it on disk",
+        max_bytes: int | None = None,
     ) -> None:
         """`fields`: name -> (shape, dtype) of one row's part, named as in the sampler's store.
         `capacity`: rows. `overlap`: steps that a row shares with the lane's next one; None: n - 1.
@@ -66,8 +67,10 @@ class TransitionReplay(Replay):
         acted = [k for k in fields if _is_leaf(k, "actions")]
         needed = [*observed, *acted, "rewards", "terminated", "truncated", "mask"]
         needed += [k for k in (FRAMES, "age") if FRAMES in fields]
-        self.storage = RowStorage({k: fields[k] for k in needed}, capacity, path, remedy)
-        self.priorities = Priorities(capacity * self.steps, alpha, beta, uniform, normalize)
+        stored = {k: fields[k] for k in needed}
+        self.storage = RowStorage(stored, capacity, path, remedy, max_bytes)
+        items = self.storage.capacity * self.steps
+        self.priorities = Priorities(items, alpha, beta, uniform, normalize)
         self._observed, self._acted = observed, acted
 
     def __len__(self) -> int:

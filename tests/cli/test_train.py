@@ -182,6 +182,26 @@ def test_a_disk_without_room_for_checkpoints_is_noticed_at_the_start(tmp_path, c
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_replay_that_does_not_fit_is_refused_at_the_start(tmp_path, capfd):
+    arguments = words("--env CartPole-v1 --algo dqn --serial --learner.replay-capacity")
+    assert run_in(tmp_path / "runs", *arguments, f"{10**12}") == 2
+    err = capfd.readouterr().err
+    assert "GiB of memory are free: lower replay_capacity" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_room_for_a_replay_in_every_checkpoint_is_wanted_at_the_start(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(training.shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**22))
+    arguments = words(
+        "--env CartPole-v1 --algo dqn --serial --total-steps 64 --learner.save-replay"
+    )
+    arguments += words("--learner.learning-starts 10 --learner.replay-capacity")
+    assert run_in(tmp_path / "runs", *arguments, "100") == 0
+    assert run_in(tmp_path / "runs", *arguments, "100000") == 2
+    assert "4 checkpoints need" in capfd.readouterr().err
+
+
 def test_no_checkpoint_is_saved_while_updates_are_not_finite(tmp_path):
     guard = FiniteGuard(10)
     trainer = SimpleNamespace(

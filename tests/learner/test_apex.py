@@ -220,6 +220,53 @@ def test_state_continues_bit_for_bit(save_replay):
         assert second.updates > updates
 
 
+def test_learning_starts_when_the_replay_is_full_at_the_latest():
+    """A row of 8 steps, one of which only resets, never holds 8 transitions."""
+    config = replace(SMALL, n_step=1, alpha=0.0, replay_capacity=64, learning_starts=64)
+    with serial_sampler(8, 0, PLAIN) as sampler:
+        learner = learner_for(sampler, config)
+        for _ in range(4):
+            learner.update(sampler.get_batch(), no_publishing)
+    assert learner.replay.storage.full
+    assert learner.stored_steps < 64
+    assert learner.updates > 0
+
+
+def test_the_replay_is_made_before_the_first_batch_and_keeps_its_bounds():
+    config = replace(SMALL, replay_capacity=10**9, replay_gib=0.001)
+    with serial_sampler(12, config.overlap, PLAIN) as sampler:
+        learner = learner_for(sampler, config)
+        learner.prepare(sampler)
+        replay = learner.replay
+        assert 0.0009 * 2**30 < replay.nbytes < 0.0011 * 2**30
+        batch = sampler.get_batch()
+        learner.update(batch, no_publishing)
+        assert learner.replay is replay
+        assert len(replay) > 20
+        huge = learner_for(sampler, replace(config, replay_gib=0.0, replay_capacity=10**12))
+        with pytest.raises(ConfigError, match="GiB of memory are free: lower replay_capacity"):
+            huge.prepare(sampler)
+
+
+def test_importance_weights_are_annealed():
+    config = replace(SMALL, beta=0.4, beta_end=1.0, replay_ratio=4.0)
+    with serial_sampler(12, config.overlap, PLAIN) as sampler:
+        learner = learner_for(sampler, config)
+        assert learner.beta == 0.4
+        learner.prepare(sampler)
+        used, sample = [], learner.replay.sample
+        learner.replay.sample = lambda *args, **kwargs: (
+            used.append(kwargs["beta"]) or sample(*args, **kwargs)
+        )
+        for steps in (0, 50, 100, 200):
+            learner.set_progress(steps, 100)
+            learner.update(sampler.get_batch(), no_publishing)
+    assert sorted(set(used)) == pytest.approx([0.4, 0.7, 1.0])
+    constant = learner_for(sampler, SMALL)
+    constant.set_progress(50, 100)
+    assert constant.beta == SMALL.beta
+
+
 def test_exploration():
     ladder = replace(SMALL, exploration_base=0.4, exploration_exponent=7.0).epsilons(10, 0)
     assert ladder[[0, 9]] == pytest.approx([0.4, 0.4**8])

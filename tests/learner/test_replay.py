@@ -168,6 +168,20 @@ def test_too_large_for_the_disk(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bound_in_bytes_lowers_the_capacity():
+    row = 15 + 4 * 4 + 8
+    assert RowStorage(FIELDS, 10, max_bytes=5 * row - 1).capacity == 4
+    assert RowStorage(FIELDS, 10, max_bytes=11 * row).capacity == 10
+    replay = SequenceReplay(FIELDS, 10, max_bytes=2 * row)
+    assert replay.storage.capacity == replay.priorities.tree.capacity == 2
+    assert not replay.storage.full
+    replay.add(rows_from(0, 5))
+    assert len(replay) == 2
+    assert replay.storage.full
+    with pytest.raises(ConfigError, match="a replay of 38 bytes holds no row, which has 39"):
+        RowStorage(FIELDS, 10, max_bytes=row - 1)
+
+
 def test_a_bad_directory_is_a_clear_error(tmp_path):
     with pytest.raises(ConfigError, match="give a writable directory"):
         RowStorage(FIELDS, 4, tmp_path / "missing")
