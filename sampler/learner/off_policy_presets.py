@@ -39,7 +39,7 @@ CHOICES: dict[tuple[str, str], tuple[Settings, Settings, Settings]] = {
         {"reward_clip": 1.0, "learning_starts": 20_000},
         {},
     ),
-    # Mnih et al. 2015: an update of 32 for every 4 steps, a target copied every 10,000 updates
+    # Mnih et al. 2015: an update of 32 for every 4 steps, a target copied every 10,000 steps
     ("images", "dqn"): (
         {"workers": 1, "envs_per_worker": 4, "rollout": 32, "batch": 4},
         {

@@ -10,6 +10,7 @@ import torch
 from helpers.wave import Wave
 
 from sampler import Sampler, SamplerConfig
+from sampler.learner.appo import APPO, APPOConfig
 from sampler.models import (
     ModelConfig,
     epsilon_greedy_log_prob,
@@ -159,6 +160,39 @@ def test_stacked_frames():
     config = replace(SMALL, **FRAMES, overlap=3)
     recomputation = run(config, partial(make_model, config=ModelConfig(image_features=16)), 5)
     assert recomputation.mixed
+
+
+def decided(observation_space, action_space):
+    """A model on frames whose first policy is far from uniform, so that rounding shows."""
+    torch.manual_seed(0)
+    model = make_model(observation_space, action_space, ModelConfig(image_features=64))
+    with torch.no_grad():
+        for parameter in model.policy.parameters():
+            parameter *= 300
+    return model
+
+
+@pytest.mark.parametrize(
+    ("acting", "learning", "bound"),
+    [
+        ("float32", "float32", 1e-5),
+        ("bfloat16", "bfloat16", 2e-2),
+        ("bfloat16", "float32", 2e-2),
+    ],
+)
+def test_without_lag_the_importance_ratio_is_one(acting, learning, bound):
+    config = replace(SMALL, **FRAMES, precision=acting, device="cpu")
+    farthest = 0.0
+    with Sampler(config, decided) as sampler:
+        learner = APPO.for_sampler(sampler, APPOConfig(), "cpu", learning)
+        for _ in range(4):
+            with torch.no_grad():
+                now = learner.predict(learner.rollout(sampler.get_batch()))
+            farthest = max(farthest, float((now.log_ratios.exp() - 1).abs().max()))
+            assert now.distribution.log_probs.exp().max() > 0.5
+    assert farthest < bound
+    if acting != learning:
+        assert farthest > 1e-4, "nothing was rounded"
 
 
 @pytest.mark.slow

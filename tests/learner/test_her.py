@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from sampler import Sampler, SamplerConfig
+from sampler.envs import make
 from sampler.envs.bitflip import BitFlip
 from sampler.errors import ConfigError
+from sampler.evaluation import evaluate
 from sampler.learner.her import Hindsight, episode_segments
+from sampler.learner.presets import ALGORITHMS, choose_preset
 from sampler.learner.replay import TransitionReplay, row_fields
+from sampler.learner.trainer import Trainer
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -93,19 +101,11 @@ HANDLERS = {
     "her_future_p": run_future_p,
     "her_relabel": run_relabel,
 }
-CASES = [
-    pytest.param(
-        case,
-        id=case["name"],
-        marks=[pytest.mark.skip(reason="a learning run: tests/integration")]
-        if case["op"] == "learning"
-        else [],
-    )
-    for case in json.loads((DATA / "her.json").read_text())["cases"]
-]
+CASES = {c["name"]: c for c in json.loads((DATA / "her.json").read_text())["cases"]}
+LEARNING = CASES.pop("sb3_bitflip")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_published_numbers(case):
     result = HANDLERS[case["op"]](case["inputs"])
     for name, expected in case["expected"].items():
@@ -115,6 +115,37 @@ def test_published_numbers(case):
             np.testing.assert_allclose(
                 result[name], expected, rtol=case["rtol"], atol=case["atol"], err_msg=name
             )
+
+
+def solved(bits: int, steps: int, **changes) -> float:
+    """The share of 100 greedy games of BitFlip that reach the goal after so many steps of DQN."""
+    env, env_kwargs = "fastrl/BitFlip-v0", {"bits": bits}
+    made = make(env, **env_kwargs)
+    preset = choose_preset("dqn", made.observation_space, made.action_space)
+    kind, learning = ALGORITHMS["dqn"], replace(preset.learner, seed=1, **changes)
+    config = SamplerConfig(
+        env=env,
+        env_kwargs=env_kwargs,
+        seed=1,
+        serial=True,
+        device="cpu",
+        precision="float32",
+        **preset.sampler,
+    )
+    torch.manual_seed(1)
+    with Sampler(config, partial(kind.make_model, config=preset.model)) as sampler:
+        learner = kind.learner.for_sampler(sampler, learning, "cpu")
+        Trainer(sampler, learner, total_steps=steps).run()
+    games = evaluate(learner.model, env, env_kwargs=env_kwargs, episodes=100, lanes=10)
+    return float(np.mean(games.scores > -bits))
+
+
+@pytest.mark.slow
+def test_learns_as_fast_as_published_and_not_without_hindsight():
+    steps, bar = LEARNING["inputs"]["steps"], LEARNING["expected"]["success_rate_gt"]
+    assert LEARNING["inputs"]["env"] == "BitFlipping n_bits=10 discrete"
+    assert solved(10, steps) > bar
+    assert solved(10, steps, hindsight="none") < 0.1
 
 
 # --- properties ----------------------------------------------------------------------------------
