@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from helpers.q_learning import Noise
 from helpers.wave import Wave
 
 from sampler import Sampler, SamplerConfig
@@ -193,6 +196,47 @@ def test_without_lag_the_importance_ratio_is_one(acting, learning, bound):
     assert farthest < bound
     if acting != learning:
         assert farthest > 1e-4, "nothing was rounded"
+
+
+class MaskInObservation(gym.Wrapper):
+    """`Noise` with its action mask in the observation, where others have it in the info."""
+
+    def __init__(self):
+        super().__init__(Noise(masked=True))
+        mask = gym.spaces.MultiBinary(3)
+        self.observation_space = gym.spaces.Dict(
+            {"x": self.env.observation_space, "action_mask": mask}
+        )
+
+    def reset(self, **kwargs):
+        return self._moved(*self.env.reset(**kwargs))
+
+    def step(self, action):
+        obs, *rest, info = self.env.step(action)
+        obs, info = self._moved(obs, info)
+        return obs, *rest, info
+
+    def _moved(self, obs, info):
+        return {"x": obs, "action_mask": info["action_mask"].astype(np.int8)}, {}
+
+
+@pytest.mark.parametrize("env", [partial(Noise, masked=True), MaskInObservation])
+def test_action_masks_hold_in_worker_and_learner_alike(env):
+    with Sampler(replace(SMALL, env=env, device="cpu"), KINDS["lstm"]) as sampler:
+        learner = APPO.for_sampler(sampler, APPOConfig(), "cpu", "float32")
+        for _ in range(3):
+            rollout = learner.rollout(sampler.get_batch())
+            with torch.no_grad():
+                now = learner.predict(rollout)
+            mask = rollout.action_mask[:, :-1]
+            real = rollout.real
+            assert mask[real].sum() == 2 * real.sum()
+            assert mask.gather(-1, rollout.actions[..., None] - 5)[real].all()
+            assert (now.distribution.log_probs.exp()[~mask] == 0).all()
+            torch.testing.assert_close(
+                now.log_probs[real], rollout.log_probs[real], rtol=0, atol=1e-5
+            )
+            assert (now.distribution.entropy()[real] < 0.7).all()  # log 2: two actions are left
 
 
 @pytest.mark.slow
