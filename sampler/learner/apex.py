@@ -98,6 +98,12 @@ class ApeX(QLearner):
                 f"{name} replays single transitions and cannot train a recurrent core; "
                 "use algo=r2d2, or a model without core"
             )
+        inputs = tuple(getattr(self.model, "inputs", ("obs",)))
+        if inputs != ("obs",):
+            raise ConfigError(
+                f"{name} replays observations alone, and this model's inputs are "
+                f"{', '.join(inputs)}; use algo=r2d2, or a model with inputs=('obs',)"
+            )
         if (config.hindsight != "none") != (hindsight is not None):
             raise ConfigError(
                 f"hindsight={config.hindsight!r} does not fit the goals that {name} was given; "

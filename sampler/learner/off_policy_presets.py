@@ -41,7 +41,7 @@ CHOICES: dict[tuple[str, str], tuple[Settings, Settings, Settings]] = {
     ),
     # Mnih et al. 2015: an update of 32 for every 4 steps, a target copied every 10,000 steps
     ("images", "dqn"): (
-        {"workers": 1, "envs_per_worker": 4, "rollout": 32, "batch": 4},
+        {"workers": 1, "envs_per_worker": 1, "rollout": 32, "batch": 1},
         {
             **UNIFORM,
             **ADAM,
@@ -83,10 +83,10 @@ CHOICES: dict[tuple[str, str], tuple[Settings, Settings, Settings]] = {
             "learning_rate": 1e-3,
             "anneal_learning_rate": True,
             "batch_size": 128,
-            "target_every": 50,
+            "target_every": 100,
             "huber": 1.0,
             "normalise_rewards": True,
-            "replay_ratio": 16.0,
+            "replay_ratio": 32.0,
             "replay_capacity": 50_000,
         },
         {},
@@ -110,7 +110,7 @@ CHOICES: dict[tuple[str, str], tuple[Settings, Settings, Settings]] = {
         {"dueling": False},
     ),
     ("goals", "dqn"): (
-        {"workers": 1, "envs_per_worker": 2, "rollout": 44, "batch": 2},
+        {"workers": 1, "envs_per_worker": 1, "rollout": 44, "batch": 1},
         {
             **UNIFORM,
             **ADAM,

@@ -298,6 +298,9 @@ def test_impossible_settings_are_refused():
         learner_for(sampler, replace(SMALL, n_step=1, alpha=0)).check_sampler(sampler.config)
         with pytest.raises(ConfigError, match="hindsight_of"):
             learner_for(sampler, replace(SMALL, alpha=0, hindsight="future"))
+        sampler.model.inputs = ("obs", "previous_rewards")
+        with pytest.raises(ConfigError, match="this model's inputs are obs, previous_rewards; use"):
+            ApeX.for_sampler(sampler, SMALL)
     with pytest.raises(ConfigError, match="has no goals to replace"):
         hindsight_of("CartPole-v1")
     box = gym.spaces.Box(-1, 1, (2,), np.float32)

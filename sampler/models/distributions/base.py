@@ -65,8 +65,8 @@ class DistributionFactory(ABC):
     def __call__(self, parameters: Tensor, action_mask: Tensor | None = None) -> ActionDistribution:
         """Distributions for `parameters` [..., P] of any float dtype and a mask [..., A] of bool.
 
-        Masked choices (False) have probability 0, and entropy and KL stay finite. A mask without
-        any True permits everything.
+        Masked choices (False) have probability 0, and entropy and KL stay finite. Where a choice's
+        mask has no True at all, everything is permitted; masked bits of MultiBinary are 0.
         """
 
 
