@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 import tyro
 
-from perf import soak, stragglers
+from perf import replay, soak, stragglers
 from perf.common import Summary, machine_line
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -218,6 +218,12 @@ PARTS = {
         "--seconds 8 --rounds 3 --buffers 2 --batch 32",
         stragglers.COLUMNS,
         stragglers.rows,
+    ),
+    "replay-copies": Part(
+        "replay", "--tasks copies --seconds 1", replay.COPY_COLUMNS, replay.copy_rows
+    ),
+    "replay-trees": Part(
+        "replay", "--tasks trees --seconds 1", replay.TREE_COLUMNS, replay.tree_rows
     ),
     "plan": Part("plan", "--cores 32 --device cuda", MEASURED, predicted),
     "plan-check": Part("plan", "--check --workers 32 --envs-per-worker 4", MEASURED, predicted),

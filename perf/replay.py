@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tyro
@@ -30,8 +30,10 @@ STACK = 4
 
 @dataclass(frozen=True)
 class Settings(Measuring):
-    """Sizes of the rows, the replay and the sum tree."""
+    """What to measure, and the sizes of the rows, the replay and the sum tree."""
 
+    tasks: tuple[Literal["copies", "trees"], ...] = ("copies", "trees")
+    """What to measure."""
     seconds: float = 1.0
     """Seconds of each measurement."""
     steps: int = 120
@@ -52,8 +54,14 @@ def main(settings: Settings) -> None:
     facts = machine()
     report: dict[str, Any] = {"machine": facts}
     print(machine_line(facts))
-    report["copies"] = measure_copies(settings)
-    report["sum_trees"] = measure_trees(settings)
+    if "copies" in settings.tasks:
+        report["copies"] = measure_copies(settings)
+        title = f"Copies: {settings.batch} rows of {settings.steps} steps a batch"
+        table(f"{title}, or {settings.transitions} transitions", COPY_COLUMNS, copy_rows(report))
+    if "trees" in settings.tasks:
+        report["sum_trees"] = measure_trees(settings)
+        title = f"Sum trees: {settings.indices} indices a call, {settings.leaves:,} leaves"
+        table(title, TREE_COLUMNS, tree_rows(report))
     write_json(settings.json, report)
 
 
@@ -76,7 +84,7 @@ def atari_row(steps: int) -> FieldSpecs:
 
 
 def measure_copies(settings: Settings) -> dict[str, Any]:
-    """Measure and print bytes per second of inserting and sampling."""
+    """Items and bytes per second of inserting and sampling."""
     specs, n = atari_row(settings.steps), settings.batch
     row_bytes = sum(int(np.prod(s)) * np.dtype(d).itemsize for s, d in specs.values())
     capacity = max(settings.megabytes * 2**20 // row_bytes, n)
@@ -132,22 +140,29 @@ def measure_copies(settings: Settings) -> dict[str, Any]:
     rates = interleave(measures, settings.rounds, settings.seconds)
 
     report: dict[str, dict[str, Summary | None]] = {}
-    lines = []
     for name, (_, items, size, plain) in calls.items():
-        speed = Summary.of([rate * size / 2**30 for rate in rates[name]])
-        number = Summary.of([rate * items for rate in rates[name]])
-        share = ratio(rates[name], rates[plain]) if plain else None
-        lines.append(
-            (name, number.text(), speed.text("{:.2f}"), share.text("{:.0%}") if share else "")
-        )
-        report[name] = {"items_per_second": number, "gib_per_second": speed, "of_copy": share}
-    table(
-        f"Copies: rows of {settings.steps} steps, {row_bytes / 2**20:.2f} MiB; "
-        f"{capacity:,} rows, batches of {n} rows or {settings.transitions} transitions",
-        ("what", "items/s", "GiB/s", "of the plain copy"),
-        lines,
-    )
+        report[name] = {
+            "items_per_second": Summary.of([rate * items for rate in rates[name]]),
+            "gib_per_second": Summary.of([rate * size / 2**30 for rate in rates[name]]),
+            "of_copy": ratio(rates[name], rates[plain]) if plain else None,
+        }
     return as_numbers(report)
+
+
+COPY_COLUMNS = ("", "items/s", "GiB/s", "of the plain copy")
+
+
+def copy_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Rows or transitions a second, their bytes, and both against the plain copy."""
+    return [
+        (
+            name,
+            Summary(**facts["items_per_second"]).text(),
+            Summary(**facts["gib_per_second"]).text("{:.2f}"),
+            Summary(**facts["of_copy"]).text("{:.0%}") if "of_copy" in facts else "",
+        )
+        for name, facts in report["copies"].items()
+    ]
 
 
 # --- sum trees -----------------------------------------------------------------------------------
@@ -177,7 +192,7 @@ TREES = {"fastrl": fastrl_tree, "torchrl": torchrl_tree, "tianshou": tianshou_tr
 
 
 def measure_trees(settings: Settings) -> dict[str, Any]:
-    """Measure and print calls per second of setting and finding, of every tree that imports."""
+    """Calls per second of setting and finding, of every tree that can be imported."""
     generator = np.random.default_rng(0)
     indices = generator.integers(settings.leaves, size=(64, settings.indices))
     priorities = generator.random(settings.indices)
@@ -200,22 +215,34 @@ def measure_trees(settings: Settings) -> dict[str, Any]:
         )
     rates = interleave(measures, settings.rounds, settings.seconds)
 
-    report, lines = {}, []
-    for name, values in rates.items():
-        what = name.partition(" ")[2]
-        micros = Summary.of([1e6 / rate for rate in values])
-        number = Summary.of([rate * settings.indices for rate in values])
-        share = ratio(rates[f"fastrl {what}"], values)
-        lines.append((name, micros.text("{:.0f}"), number.text(), share.text("{:.2f}")))
-        report[name] = {"microseconds": micros, "indices_per_second": number, "fastrl": share}
-    table(
-        f"Sum trees: {settings.indices} indices a call, {settings.leaves:,} leaves",
-        ("tree", "us/call", "indices/s", "fastrl's rate / its rate"),
-        lines,
-    )
-    for line in missing:
-        print(line)
+    report = {
+        name: {
+            "microseconds": Summary.of([1e6 / rate for rate in values]),
+            "indices_per_second": Summary.of([rate * settings.indices for rate in values]),
+            "fastrl": ratio(rates[f"fastrl {name.partition(' ')[2]}"], values),
+        }
+        for name, values in rates.items()
+    }
     return {**as_numbers(report), "not_measured": missing}
+
+
+TREE_COLUMNS = ("", "us a call", "indices/s", "fastrl's rate to its")
+
+
+def tree_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Time of a call, indices a second, and how many times as fast ours is; then who is missing."""
+    trees = dict(report["sum_trees"])
+    missing: list[tuple[str, ...]] = [(x, "", "", "") for x in trees.pop("not_measured")]
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
+            Summary(**facts["microseconds"]).text(),
+            Summary(**facts["indices_per_second"]).text(),
+            Summary(**facts["fastrl"]).text("{:.2f}"),
+        )
+        for name, facts in trees.items()
+    ]
+    return rows + missing
 
 
 class Cycle:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from perf.replay import TREES, Settings, main
+from perf.replay import TREES, Settings, copy_rows, main, tree_rows
 
 
 def test_reports_every_measurement(tmp_path, capsys):
@@ -35,3 +35,16 @@ def test_reports_every_measurement(tmp_path, capsys):
     assert measured | missing == set(TREES)
     assert not measured & missing
     assert "sample 3-step transitions" in printed
+
+
+def test_the_document_has_a_row_for_everything():
+    one = {"median": 1.0, "low": 1.0, "high": 1.0, "count": 1}
+    facts = {"items_per_second": one, "gib_per_second": one}
+    report = {"copies": {"plain": facts, "insert": {**facts, "of_copy": {**one, "median": 0.75}}}}
+    assert copy_rows(report) == [("plain", "1", "1.00", ""), ("insert", "1", "1.00", "75%")]
+    tree = {"microseconds": one, "indices_per_second": one, "fastrl": one}
+    trees = {"fastrl set": tree, "not_measured": ["torchrl is not measured"]}
+    assert tree_rows({"sum_trees": trees}) == [
+        ("fastrl set", "1", "1", "1.00"),
+        ("torchrl is not measured", "", "", ""),
+    ]
