@@ -19,6 +19,7 @@ from sampler import errors
 from sampler.errors import FastrlError, one_line
 from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
+from sampler.shm.signals import Bell
 
 TRACEBACK_CHARACTERS = 2000  # with its line a report fits its slot, at 6 bytes a character
 
@@ -57,11 +58,13 @@ def prepare_child() -> None:
     # A process group of its own: Ctrl-C reaches only the caller, who decides what it means, and
     # whatever environments start and leave behind can be ended as a group.
     os.setpgid(0, 0)
-    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wait_until_started()
+    die_with_parent()
     # Daemonic for its parent, which ends it at exit, but free to start processes of its own.
     current_process()._config["daemon"] = False  # type: ignore[attr-defined]
-    faulthandler.register(signal.SIGUSR1)
+    if sys.stderr is not None:  # the caller's may be closed
+        faulthandler.register(signal.SIGUSR1)
 
 
 def end_own_group() -> NoReturn:
@@ -98,6 +101,25 @@ def error_of(text: str, other: type[FastrlError]) -> FastrlError:
     return error
 
 
+def wait_until_started() -> None:
+    """Wait until the caller has done all that starting this process takes.
+
+    Until then it may still be about to tell of what it wrote to the pipe of `die_with_parent`,
+    though that has been read: the kernel does so last. Where a start fails halfway, the pipe is
+    closed.
+    """
+    started: Bell = current_process().started  # type: ignore[attr-defined]
+    select.select([started.fd, parent_sentinel()], [], [])
+    started.close()
+
+
+def parent_sentinel() -> int:
+    """The pipe that multiprocessing keeps to the parent; it reads as ended when that does."""
+    parent = parent_process()
+    assert parent is not None
+    return parent.sentinel
+
+
 def die_with_parent() -> None:
     """Have the kernel end this process group when the sampler's process ends, however that ends.
 
@@ -105,9 +127,7 @@ def die_with_parent() -> None:
     the kernel can be told to send a signal: SIGKILL, which also ends a process that is stopped, or
     stuck in an environment's own code, and what the environments have started.
     """
-    parent = parent_process()
-    assert parent is not None
-    sentinel = parent.sentinel
+    sentinel = parent_sentinel()
     fcntl.fcntl(sentinel, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(sentinel, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)

@@ -12,6 +12,7 @@ import faulthandler
 import os
 import shutil
 import signal
+import sys
 import time
 from multiprocessing import forkserver
 
@@ -35,5 +36,6 @@ def _remove_socket(server: int, caller: int) -> None:
 # A process group of its own: what a terminal or `timeout` sends to the caller's group is the
 # caller's business alone.
 os.setpgid(0, 0)
-faulthandler.register(signal.SIGUSR1)
+if sys.stderr is not None:  # the caller's may be closed
+    faulthandler.register(signal.SIGUSR1)
 atexit.register(_remove_socket, os.getpid(), int(os.environ.pop(CALLER, os.getppid())))

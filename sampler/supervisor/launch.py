@@ -19,6 +19,7 @@ import cloudpickle
 
 from sampler.errors import ConfigError, FastrlError, WorkerError
 from sampler.resources import thread_environment
+from sampler.shm.signals import Bell
 
 # The second imports the modules of both kinds of worker.
 PRELOADED = ["sampler.supervisor.fork_server", "sampler.local_worker"]
@@ -56,7 +57,7 @@ def start(process: BaseProcess) -> None:
     while True:
         try:
             with _lock, thread_environment(1), _without_main(), _caller_known():
-                return process.start()
+                return _start_and_tell(process)
         except (ConnectionError, EOFError) as error:
             # The fork server is just dying; once it is dead, another one is started.
             if time.monotonic() > deadline:
@@ -64,6 +65,17 @@ def start(process: BaseProcess) -> None:
             time.sleep(0.01)
         except OSError as error:
             raise _refusal(process, error) from error
+
+
+def _start_and_tell(process: BaseProcess) -> None:
+    """Start a process, and tell it when that is done: see `child.wait_until_started`."""
+    started = Bell()
+    process.started = started  # type: ignore[attr-defined]  # it is sent with the process
+    try:
+        process.start()
+        started.ring()
+    finally:
+        started.close()
 
 
 def _refusal(process: BaseProcess, error: OSError | EOFError) -> FastrlError:

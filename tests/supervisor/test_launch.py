@@ -6,17 +6,21 @@ import errno
 import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
 import pytest
-from helpers.processes import open_files, workers_of
+from helpers.children import prepare
+from helpers.processes import PATIENCE, open_files, wait_until, workers_of
 
 from sampler import Sampler, SamplerConfig, WorkerError
+from sampler.shm.signals import Bell
 from sampler.supervisor import launch
-from sampler.supervisor.launch import start
+from sampler.supervisor.launch import context, end, start
 
 CONFIG = SamplerConfig(env="fastrl/Counter-v0", inference="random", start_method="spawn")
 
@@ -100,3 +104,79 @@ def test_a_name_of_tmp_that_is_too_long_is_one_line(tmp_path):
     line = f"the path of a socket in {re.escape(str(folder))} is too long; set TMPDIR to a folder"
     assert re.match(line, out.stdout), out
     assert out.stderr == ""
+
+
+@pytest.fixture(params=["forkserver", "spawn"])
+def half_started(request, monkeypatch):
+    """A process whose start is not over yet, its connection, and the bell that tells of that."""
+    rung = []
+    monkeypatch.setattr(Bell, "ring", lambda bell: rung.append(os.dup(bell.fd)))
+    ours, theirs = context(request.param).Pipe()
+    process = context(request.param).Process(target=prepare, args=(theirs,), daemon=True)
+    start(process)
+    theirs.close()
+    yield process, ours, rung[0]
+    os.close(rung[0])
+    ours.close()
+    end(process, PATIENCE)
+
+
+def test_a_process_begins_when_its_start_is_over(half_started):
+    """Before that the kernel may still be about to report what was written to start it."""
+    process, connection, bell = half_started
+    assert not connection.poll(1.0)
+    os.eventfd_write(bell, 1)
+    assert connection.recv() == "prepared"
+    connection.send("end")
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_a_process_whose_start_fails_halfway_ends(half_started):
+    process, connection, _ = half_started
+    process._popen.finalizer()  # closes this end of its pipe, as when it is dropped
+    with pytest.raises(EOFError):
+        connection.recv()
+
+
+SCRIPT = """
+    import os, signal, sys
+    from multiprocessing import forkserver
+    from sampler import Sampler, SamplerConfig
+    with Sampler(SamplerConfig("fastrl/Counter-v0", inference="random")) as sampler:
+        sampler.get_batch()
+        stats = sampler.stats()
+        pids = [worker["pid"] for worker in stats["rollout"] + stats["policy"]]
+        print(*pids, forkserver._forkserver._forkserver_pid, flush=True)
+        sys.stdin.read()
+        sampler.get_batch()
+        print(sampler.stats()["restarts"])
+"""
+
+
+def test_every_process_shows_what_it_is_doing(tmp_path):
+    with (tmp_path / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(pids) == 2 + 1 + 1
+        for pid in pids:
+            os.kill(pid, signal.SIGUSR1)
+        shown = (tmp_path / "errors").read_text
+        wait_until(lambda: shown().count("(most recent call first)") >= len(pids), "all of them")
+        out, _ = process.communicate()
+    assert out == "0\n"
+    assert process.returncode == 0
+
+
+def test_a_closed_standard_error_is_no_hindrance():
+    script = textwrap.dedent(SCRIPT)
+    shell = 'exec "$0" -c "$1" </dev/null 2>&-'
+    command = ["sh", "-c", shell, sys.executable, script]
+    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=PATIENCE).stdout
+    assert out.endswith("\n0\n")
