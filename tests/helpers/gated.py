@@ -9,6 +9,8 @@ from sampler.envs.counter import CounterEnv
 
 
 class GatedCounter(CounterEnv):
+    """At its step `at_step` the lane with one seed makes the file `reached(gate)`, and waits."""
+
     def __init__(self, gate: str, slow_seed: int, at_step: int = 3, max_length: int = 12):
         super().__init__(max_length=max_length)
         self.gate, self.slow_seed, self.steps_left = Path(gate), slow_seed, at_step
@@ -22,6 +24,12 @@ class GatedCounter(CounterEnv):
     def step(self, action):
         self.steps_left -= 1
         if self.slow and self.steps_left == 0:
+            reached(self.gate).touch()
             while not self.gate.exists():
                 time.sleep(0.001)
         return super().step(action)
+
+
+def reached(gate: Path) -> Path:
+    """The file that says that the slow lane stands still."""
+    return gate.with_suffix(".reached")
