@@ -314,8 +314,10 @@ def _shut_down(owner: int, workers: SerialWorkers | ProcessWorkers, assembly: As
     if os.getpid() != owner:
         return  # a fork of the owner's process ends: nothing here is its own
     assembly.bell.ring()  # another thread may be waiting for a batch
-    workers.close()
-    assembly.close()
+    try:
+        workers.close()
+    finally:
+        assembly.close()
 
 
 def poison(fields: dict[str, np.ndarray], rows: np.ndarray) -> None:

@@ -365,6 +365,22 @@ def test_two_samplers_beside_each_other():
         run_counter(second, 500)
 
 
+def test_a_close_that_is_interrupted_leaves_nothing(monkeypatch):
+    """Ctrl-C once more, while it waits for the workers."""
+    sampler = Sampler(PROCESSES)
+    sampler.get_batch(timeout=PATIENCE)
+
+    def interrupted(timeout):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sampler._workers.supervisor._thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sampler.close()
+    assert sampler.closed
+    assert workers_of() == []
+    assert sampler._shared.arena.fd == -1
+
+
 def test_an_error_of_the_caller_closes_everything():
     with pytest.raises(ZeroDivisionError), Sampler(PROCESSES) as sampler:  # noqa: PT012
         sampler.get_batch()

@@ -9,6 +9,7 @@ import time
 
 SPINS = 20
 NAP = 50e-6  # seconds
+LOOK = 1.0  # seconds that one try counts at most: the process may have been stopped itself
 
 
 class ProcessLock:
@@ -28,29 +29,36 @@ class ProcessLock:
             raise TimeoutError(f"a thread has held the row tokens for {self.timeout:.0f} s")
         try:
             self._lock_record()
-        except BaseException:
-            self._threads.release()
+        except BaseException:  # KeyboardInterrupt, too, which may come when it has been had
+            self._unlock()
             raise
 
     def _lock_record(self) -> None:
-        deadline = None
-        tries = 0
-        while True:
-            try:
-                fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        for _ in range(SPINS):
+            if self._try():
                 return
-            except BlockingIOError:
-                pass
-            tries += 1
-            if tries < SPINS:
-                os.sched_yield()
-                continue
-            now = time.monotonic()
-            deadline = deadline or now + self.timeout
-            if now > deadline:
+            os.sched_yield()
+        waited, looked = 0.0, time.monotonic()
+        while not self._try():
+            if waited > self.timeout:
                 raise TimeoutError(f"a process has held the row tokens for {self.timeout:.0f} s")
             time.sleep(NAP)
+            now = time.monotonic()
+            waited += min(now - looked, LOOK)
+            looked = now
+
+    def _try(self) -> bool:
+        try:
+            fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except BlockingIOError:
+            return False
+        return True
 
     def __exit__(self, *exception: object) -> None:
-        fcntl.lockf(self.fd, fcntl.LOCK_UN, 1)
-        self._threads.release()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        try:
+            fcntl.lockf(self.fd, fcntl.LOCK_UN, 1)
+        finally:
+            self._threads.release()

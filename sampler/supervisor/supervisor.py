@@ -219,14 +219,16 @@ class Supervisor:
     def stop(self) -> None:
         """End every worker, within `STOP_TIMEOUT` seconds and a little; idempotent."""
         self._stopping.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(STOP_TIMEOUT)
-        deadline = time.monotonic() + STOP_TIMEOUT
-        for worker in self.workers:
-            if worker.process is not None:
-                worker.process.join(max(0.0, deadline - time.monotonic()))
         workers, self.workers = self.workers, []  # they refer back to the owner of this object
-        for worker in workers:
-            process, worker.process = worker.process, None
-            if process is not None:
-                end(process, STOP_TIMEOUT)
+        try:
+            if self._thread.is_alive() and threading.current_thread() is not self._thread:
+                self._thread.join(STOP_TIMEOUT)
+            deadline = time.monotonic() + STOP_TIMEOUT
+            for worker in workers:
+                if worker.process is not None:
+                    worker.process.join(max(0.0, deadline - time.monotonic()))
+        finally:  # also when KeyboardInterrupt ends the waiting
+            for worker in workers:
+                process, worker.process = worker.process, None
+                if process is not None:
+                    end(process, STOP_TIMEOUT)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import threading
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from helpers.memory import arena_of, child
 
+from sampler.shm import lock as module
 from sampler.shm.arena import Field
 from sampler.shm.lock import ProcessLock
 
@@ -68,6 +70,50 @@ def test_threads_exclude_each_other_and_time_out():
         pass
     with lock:  # the failure left it as it was
         pass
+    arena.close()
+
+
+def test_an_interruption_leaves_it_free(monkeypatch):
+    """Ctrl-C in a notebook, when the record was just locked."""
+    arena = arena_of(COUNTS)
+    lock, usual = ProcessLock(arena.fd), fcntl.lockf
+
+    def interrupted(fd, kind, *rest):
+        usual(fd, kind, *rest)
+        if kind != fcntl.LOCK_UN:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.fcntl, "lockf", interrupted)
+        with pytest.raises(KeyboardInterrupt), lock:
+            pass
+    with child(hold, arena) as (_, connection):
+        assert connection.recv() == "held"
+    with lock:
+        pass
+    arena.close()
+
+
+def test_the_time_in_which_it_was_stopped_itself_does_not_count(monkeypatch):
+    arena = arena_of(COUNTS)
+    tries, usual, now = 0, fcntl.lockf, 0.0
+
+    def busy(fd, kind, *rest):
+        nonlocal tries
+        tries += 1
+        if tries < module.SPINS + 10:
+            raise BlockingIOError
+        usual(fd, kind, *rest)
+
+    def later():
+        nonlocal now
+        now += 1000.0
+        return now
+
+    monkeypatch.setattr(module.fcntl, "lockf", busy)
+    monkeypatch.setattr(module.time, "monotonic", later)
+    with ProcessLock(arena.fd, timeout=30.0):
+        assert now >= 9000.0
     arena.close()
 
 
