@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,29 +47,37 @@ class MetricsWriter:
     def __init__(
         self, folder: Path, resume_step: int | None = None, tensorboard: bool = True
     ) -> None:
+        """Raises FastrlError where the disk refuses, or the folder's metrics.csv is none."""
         self._path = folder / "metrics.csv"
         self._columns = list(COLUMNS)
-        if resume_step is not None and self._path.exists():
-            self._keep_rows_until(resume_step)
-        elif self._path.exists():
-            raise FastrlError(f"{self._path} exists; resume its run or write somewhere else")
-        else:
-            self._rewrite([])
-        self._file = self._path.open("ab", buffering=0)
         self._events: Any = None
-        if tensorboard:
-            from cli.event_file import EventFile
+        with self._disk():
+            if resume_step is not None and self._path.exists():
+                self._keep_rows_until(resume_step)
+            elif self._path.exists():
+                raise FastrlError(f"{self._path} exists; resume its run or write somewhere else")
+            else:
+                self._rewrite([])
+            self._file = self._path.open("ab", buffering=0)
+            if tensorboard:
+                from cli.event_file import EventFile
 
-            purge_step = None if resume_step is None else resume_step + 1
-            self._events = EventFile(folder, purge_step)
+                purge_step = None if resume_step is None else resume_step + 1
+                self._events = EventFile(folder, purge_step)
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Add a row at `step` agent steps, `seconds` of training; it is in the file afterwards.
 
         Raises FastrlError where the disk refuses.
         """
-        try:
+        with self._disk():
             self._write(step, seconds, metrics)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Whatever the disk refuses in this block is one line."""
+        try:
+            yield
         except OSError as error:
             raise FastrlError(
                 f"metrics cannot be written to {self._path.parent} ({error.strerror}); free space, "

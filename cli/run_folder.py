@@ -18,11 +18,13 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from cli.metrics_writer import write_all
 from sampler.errors import ConfigError, FastrlError
 
 LOG_BYTES = 5_000_000  # bytes in log.txt before it becomes log.txt.1
@@ -72,8 +74,9 @@ class RunFolder:
 
     def note_command(self, command: Sequence[str]) -> None:
         """Add a line with the time and the command to command.txt."""
-        with self.command_file.open("a") as file:
-            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {shlex.join(command)}\n")
+        with _named(self.command_file), self.command_file.open("ab", buffering=0) as file:
+            line = f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {shlex.join(command)}\n"
+            write_all(file, line.encode(errors="backslashreplace"))
 
     def start_log(self) -> None:
         """Send this process's log records (level INFO and above) and warnings to log.txt."""
@@ -106,8 +109,15 @@ class RunFolder:
 
 
 class _LogFile(RotatingFileHandler):
+    """Leaves out what a full disk does not take; checkpoints report it."""
+
     def handleError(self, record: logging.LogRecord) -> None:
-        """No traceback for every line that a full disk does not take; checkpoints report it."""
+        """No traceback for every such line."""
+
+    def close(self) -> None:
+        """Nor an error for those that are still to be written."""
+        with suppress(OSError):
+            super().close()
 
 
 def find_run(name: str | Path, root: str | Path = "runs") -> Path:
@@ -178,8 +188,18 @@ def _link_latest(root: Path, path: Path) -> None:
 def _write(file: Path, text: str) -> None:
     """Write a whole file or nothing: under another name first, then renamed."""
     temporary = file.with_name(f".{file.name}")
-    temporary.write_text(text)
-    os.replace(temporary, file)
+    with _named(file):
+        temporary.write_text(text)
+        os.replace(temporary, file)
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Errors of the disk in this block name the file, which those of writing do not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
 
 
 def _lock(path: Path) -> int:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import socket
 import struct
 
 import pytest
@@ -116,6 +118,16 @@ def test_a_full_disk_is_one_line(tmp_path, name):
         for _ in range(20):
             with pytest.raises(FastrlError, match=message):
                 writer.write(1, 2.0, {"losses/entropy": 4.0})
+
+
+@pytest.mark.parametrize("name", [".metrics.csv", "events"])
+def test_a_disk_that_is_full_at_the_start_is_one_line(tmp_path, monkeypatch, name):
+    if name == "events":
+        monkeypatch.setattr("cli.event_file.time.time", lambda: 7.0)
+        name = f"events.out.tfevents.7.{socket.gethostname()}.{os.getpid()}"
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(FastrlError, match=r"written to .* \(No space left on device\); free"):
+        MetricsWriter(tmp_path)
 
 
 def test_a_resumed_run_tells_tensorboard_what_to_forget(tmp_path):

@@ -105,6 +105,33 @@ def test_log_holds_records_and_the_error_that_ended_the_run(tmp_path):
     assert "Traceback" in text
 
 
+def test_a_full_disk_costs_the_log_its_lines_and_nothing_else(tmp_path, capfd):
+    with create(tmp_path) as run:
+        run.log_file.symlink_to("/dev/full")
+        run.start_log()
+        logging.getLogger("sampler.test").warning("lost")
+    assert capfd.readouterr() == ("", "")
+    with RunFolder.open(run.path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["config.json", "command.txt"])
+def test_a_full_disk_names_the_file(tmp_path, name):
+    with create(tmp_path) as run:
+        written = run.path / (".config.json" if name == "config.json" else name)
+        written.unlink(missing_ok=True)
+        written.symlink_to("/dev/full")
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            run.save_config({}) if name == "config.json" else run.note_command(["x"])
+        assert caught.value.filename == str(run.path / name)
+
+
+def test_a_command_of_any_bytes_is_noted(tmp_path):
+    with create(tmp_path) as run:
+        run.note_command(["fastrl-train", "ä", "\udcff"])
+        assert run.command_file.read_text(encoding="utf-8").endswith(r"'ä' '\udcff'" + "\n")
+
+
 def test_resume_adds_a_command_line(tmp_path):
     with create(tmp_path) as run:
         run.note_command(["fastrl-train", "--resume", "a b"])
