@@ -139,6 +139,9 @@ def _array_specs(space: gym.Space, kind: str, name: str) -> tuple[ArraySpec, ...
     found = leaves(space, name)
     if not found:
         raise ConfigError(f"the {kind} space {space} has no entries; give it at least one")
+    for leaf in found:
+        if 0 in leaf.shape:
+            raise ConfigError(f"{leaf.name}: {leaf.space} holds no numbers; leave it out")
     return tuple(ArraySpec(leaf.name, leaf.shape, leaf.dtype) for leaf in found)
 
 

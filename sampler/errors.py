@@ -8,6 +8,9 @@ class FastrlError(Exception):
     """Traceback from the process in which the error happened, where that was another one."""
 
 
+RAISED = (Exception, SystemExit)
+"""What to catch around environments: one that calls sys.exit must not end the caller's process."""
+
 LINE_CHARACTERS = 600
 
 

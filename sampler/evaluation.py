@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from sampler import seeds
 from sampler.actions import mask_size
 from sampler.envs import make
-from sampler.errors import ConfigError, EnvError, ModelError, one_line
+from sampler.errors import RAISED, ConfigError, EnvError, ModelError, one_line
 from sampler.models import as_policy_model, distribution_for, epsilon_greedy
-from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes
+from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close
 from sampler.rollout_worker.process import attribute
 from sampler.spaces import flatten, leaves, stack_frames, unflatten
 
@@ -241,7 +241,7 @@ class _Games:
             yield
         except ConfigError:
             raise
-        except Exception as error:
+        except RAISED as error:
             raise EnvError(
                 f"env {self.name}, evaluation lane {self._heartbeat[0]}: {one_line(error)}"
             ) from error
@@ -249,7 +249,7 @@ class _Games:
     def close(self) -> None:
         """Close all environments."""
         for env in self._envs:
-            env.close()
+            close(env)
 
     def __enter__(self) -> _Games:
         return self

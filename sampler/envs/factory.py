@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from sampler.errors import ConfigError, EnvError, FastrlError
+from sampler.errors import RAISED, ConfigError, EnvError, FastrlError
 
 ALE_ENTRY_POINT = "ale_py.env:AtariEnv"
 
@@ -71,7 +71,7 @@ def _closest(env_id: str) -> str:
 def _import(module: str) -> None:
     try:
         importlib.import_module(module)
-    except Exception as error:
+    except RAISED as error:
         raise ConfigError(f"env module {module!r} cannot be imported: {_line(error)}") from error
 
 
@@ -82,7 +82,7 @@ def _checked(
         made = build()
     except FastrlError:
         raise
-    except Exception as error:
+    except RAISED as error:
         raise EnvError(f"env {name} could not be made: {_line(error)}") from error
     if not isinstance(made, gym.Env | gym.vector.VectorEnv):
         raise EnvError(

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from sampler.actions import flatten_mask, to_env
-from sampler.errors import ConfigError, EnvError, one_line
+from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.observations import ObservationWriter, checked_array
 from sampler.spaces import flatten, leaves, unflatten
 
@@ -206,6 +206,13 @@ class VectorLanes:
         leaves_taken = for_environment(self.action_space, self.to_env, actions)
         batch = unflatten(self.action_space, leaves_taken)
         observation, rewards, terminated, truncated, info = unpack(self.env.step(batch), 5, "step")
+        parts = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
+        for name, part in parts.items():
+            if np.shape(part) != self.restart.shape:  # one value would do for all, silently
+                raise EnvError(
+                    f"step() returned {name} of shape {np.shape(part)}, not {self.restart.shape}; "
+                    "return one for each lane"
+                )
         self._write(observation, observations, at)
         if mask is not None:
             self._write_masks(mask[:, mask_at], observation, info)
@@ -241,7 +248,7 @@ def close(env: gym.Env | gym.vector.VectorEnv) -> None:
     """Close an environment; one that fails in that has served its purpose, and is only reported."""
     try:
         env.close()
-    except Exception as error:
+    except RAISED as error:
         logger.warning("closing an environment failed: %s", one_line(error))
 
 

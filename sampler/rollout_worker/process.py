@@ -12,7 +12,7 @@ from sampler import seeds
 from sampler.actions import mask_size
 from sampler.config import SamplerConfig
 from sampler.envs import make
-from sampler.errors import ConfigError, EnvError, one_line
+from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close, unpack
 from sampler.rollout_worker.replayable import ReplayableEnvLanes, ReplayableVectorLanes
 from sampler.rollout_worker.worker import RolloutWorker
@@ -64,7 +64,7 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
         )
     except ConfigError:
         raise
-    except Exception as error:
+    except RAISED as error:
         raise EnvError(
             f"env {config.env_name}: the first reset failed ({one_line(error)}); "
             "correct the environment or its keyword arguments"

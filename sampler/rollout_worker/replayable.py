@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 import numpy as np
 
-from sampler.errors import StateError, one_line
+from sampler.errors import RAISED, StateError, one_line
 from sampler.rollout_worker.lanes import EnvLanes, Lanes, StepResult, VectorLanes
 from sampler.spaces import leaves
 
@@ -81,7 +81,7 @@ class ActionLog:
             lanes.reset(shown, 0, masks)
             for step in range(int(self.counts[rows][0])):
                 lanes.step([array[rows, step] for array in self._arrays], shown, 0, masks, 0)
-        except Exception as error:
+        except RAISED as error:
             raise StateError(f"played again, the game failed ({one_line(error)})") from error
         if masks is not None:
             shown.append(masks)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sampler.errors import EnvError, FastrlError, one_line
+from sampler.errors import RAISED, EnvError, FastrlError, one_line
 from sampler.rollout_worker.lanes import Lanes, StepResult
 from sampler.rollout_worker.observations import ObservationWriter, outside
 from sampler.rollout_worker.rows import Block, RowFiller
@@ -69,7 +69,7 @@ class Group:
             self.lanes.reset([carry[name] for name in self.observation_names], -1, mask)
         except FastrlError:
             raise
-        except Exception as error:
+        except RAISED as error:
             raise EnvError(one_line(error)) from error
         for lane, reward, _ in self.lanes.result.reset_games:
             self.scores[lane] += reward
@@ -143,7 +143,7 @@ class Group:
             )
         except FastrlError:
             raise
-        except Exception as error:
+        except RAISED as error:
             raise EnvError(one_line(error)) from error
         try:
             block.rewards[:, t] = result.rewards

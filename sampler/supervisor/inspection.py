@@ -12,6 +12,7 @@ import cloudpickle
 
 from sampler.config import SamplerConfig
 from sampler.errors import EnvError, FastrlError
+from sampler.resources import check_limits
 from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
 from sampler.supervisor.child import end_own_group, error_of, prepare_child, report
 from sampler.supervisor.launch import context, end, pickled, start
@@ -26,6 +27,7 @@ def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
 
     Also raises EnvError where the environment does not answer within `start_timeout` seconds.
     """
+    check_limits(1, bells=1)  # multiprocessing's server would say so in a traceback of its own
     sent = pickled(config, f"env {config.env_name}")
     chosen = context(config.start_method)
     ours, theirs = chosen.Pipe(duplex=False)

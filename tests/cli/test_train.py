@@ -382,6 +382,15 @@ def test_a_signal_while_workers_start_ends_in_one_line(tmp_path):
 
 
 @pytest.mark.slow
+def test_few_open_files_are_one_line(tmp_path):
+    shell = 'ulimit -n 16; exec "$0" -m cli.train --env CartPole-v1'
+    command = ["sh", "-c", shell, sys.executable]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10 * PATIENCE)
+    assert ran.returncode == 2
+    assert re.fullmatch(r"fastrl-train: error: 1 .* the limit is 16; raise it .*\n", ran.stderr)
+
+
+@pytest.mark.slow
 def test_help_is_quick_and_complete(tmp_path):
     out, _ = command(tmp_path, "--help").communicate(timeout=60)
     for group in ("environment", "sampler", "learner", "model", "logging", "evaluation"):

@@ -236,6 +236,19 @@ FIRST_LOOK = {
         ConfigError,
         "the action space .* has no entries",
     ),
+    "an entry without numbers": (
+        lambda: Faulty(
+            space=spaces.Dict({"a": BOX, "b": spaces.Box(0.0, 1.0, (3, 0), np.float32)}),
+            observe=lambda t: {"a": GOOD, "b": np.zeros((3, 0), np.float32)},
+        ),
+        ConfigError,
+        r"obs.b: Box\(.*\) holds no numbers; leave it out",
+    ),
+    "actions without numbers": (
+        lambda: Faulty(action_space=spaces.Box(0.0, 1.0, (0,), np.float32)),
+        ConfigError,
+        r"actions: Box\(.*\) holds no numbers; leave it out",
+    ),
     "two entries of one name": (
         lambda: Faulty(
             space=spaces.Dict({"a.b": BOX, "a": spaces.Dict({"b": BOX})}),
@@ -270,7 +283,7 @@ def test_an_environment_that_cannot_be_sent():
     ("action", "message"),
     [
         (leave_quietly, r"its process ended while it was made and reset \(exit code 3\)"),
-        (leave, r"env \S+: SystemExit: 4"),
+        (leave, r"SystemExit: 4"),
         (crash, r"its process ended while it was made and reset \(exit code -11\)"),
     ],
 )
@@ -282,6 +295,20 @@ def test_environments_that_end_their_process_at_the_first_look(where, action, me
 
     with pytest.raises(EnvError, match=message):
         Sampler(replace(PROCESSES, env=env))
+
+
+@pytest.mark.parametrize("where", ["constructor", "reset", "step"])
+def test_environments_that_call_exit_do_not_end_the_caller(where):
+    def env():
+        if where == "constructor":
+            leave()
+        if where == "reset":
+            return Faulty(reset=lambda result: leave())
+        return Faulty(reward=later(leave))
+
+    with pytest.raises(EnvError, match=r"env \S+ .*SystemExit: 4") as caught:
+        sample(replace(SERIAL, env=env))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("where", ["constructor", "reset"])
@@ -464,6 +491,21 @@ def test_vector_environments_name_their_first_lane():
     config = replace(SERIAL, env=Vector, env_kwargs={"reward": later(fail)})
     with pytest.raises(EnvError, match="rollout worker 0, env Vector, lane 0: ValueError: the eng"):
         sample(config)
+
+
+@pytest.mark.parametrize(("position", "name"), [(1, "rewards"), (2, "terminated")])
+def test_vector_environments_return_a_value_for_each_lane(position, name):
+    """One for all lanes would do for numpy, which repeats it."""
+
+    class OneForAll(Vector):
+        def step(self, actions):
+            returned = list(super().step(actions))
+            returned[position] = returned[position][0]
+            return tuple(returned)
+
+    message = rf"lane 0: step\(\) returned {name} of shape \(\), not \(2,\); return one for each"
+    with pytest.raises(EnvError, match=message):
+        sample(replace(SERIAL, env=OneForAll))
 
 
 def test_vector_environments_that_reset_at_once_are_refused():
