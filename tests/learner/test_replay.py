@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from sampler import Sampler, SamplerConfig
+from sampler.envs import make
 from sampler.errors import ConfigError
 from sampler.learner import row_storage
 from sampler.learner.episode_rows import episode_rows
+from sampler.learner.presets import ALGORITHMS, choose_preset
 from sampler.learner.priorities import FLOOR, Priorities
 from sampler.learner.replay import (
     RowStorage,
@@ -192,28 +197,25 @@ def test_no_capacity_is_refused():
         RowStorage(FIELDS, 0)
 
 
-def test_bytes_of_an_atari_step():
-    """R2D2's rows: frames once, and all that goes with them in less than 3% more."""
-    steps, stack = 80, 4
-    fields = {
-        "frames": ((stack + steps, 84, 84), np.uint8),
-        "age": ((steps + 1,), np.int32),
-        "actions": ((steps,), np.int64),
-        "q_values": ((steps, 18), np.float32),
-        "log_probs": ((steps,), np.float32),
-        "rewards": ((steps,), np.float32),
-        "terminated": ((steps,), bool),
-        "truncated": ((steps,), bool),
-        "mask": ((steps,), bool),
-        "policy_version": ((steps,), np.int64),
-        "episode_id": ((steps,), np.int64),
-        "previous_actions": ((steps + 1,), np.int64),
-        "previous_rewards": ((steps + 1,), np.float32),
-        "lane_id": ((), np.int64),
-        "rnn_state": ((1024,), np.float32),
-    }
-    storage = RowStorage(fields, 50)
-    assert storage.nbytes / (50 * steps) < 1.03 * 7056 * (steps + stack) / steps
+@pytest.mark.parametrize("algorithm", ["r2d2", "apex", "dqn"])
+def test_bytes_of_an_atari_step(algorithm):
+    """Frames once, but for those that a row repeats, and all that goes with them in under 3%."""
+    env, stack = "PongNoFrameskip-v4", 4
+    made = make(env)
+    preset = choose_preset(algorithm, made.observation_space, made.action_space)
+    made.close()
+    kind = ALGORITHMS[algorithm]
+    changes = {"workers": 1, "envs_per_worker": 1, "groups": 1, "batch": 1, "serial": True}
+    config = SamplerConfig(env=env, device="cpu", **{**preset.sampler, **changes})
+    with Sampler(config, partial(kind.make_model, config=preset.model)) as sampler:
+        settings = replace(preset.learner, replay_capacity=5_000, learning_starts=5_000)
+        learner = kind.learner.for_sampler(sampler, settings, "cpu")
+        learner.prepare(sampler)
+    storage = learner.replay.storage
+    steps, new_steps = config.rollout, config.rollout - config.overlap
+    assert storage.capacity * new_steps >= settings.replay_capacity
+    per_step = storage.nbytes / (storage.capacity * new_steps)
+    assert 84 * 84 < per_step < 1.03 * 84 * 84 * (steps + stack) / new_steps
 
 
 def test_capacity_in_rows():
