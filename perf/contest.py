@@ -164,7 +164,12 @@ class Program:
 def shown(words: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     """A command as one would type it in the repository's root."""
     root = PROGRAMS.parents[1]
-    places = ((sys.executable, "python"), (f"{root}/", ""), (str(Path.home()), "~"))
+    places = (
+        (sys.executable, "python"),
+        (sys.prefix, ".venv"),
+        (f"{root}/", ""),
+        (str(Path.home()), "~"),
+    )
     settings = [f"{name}={value}" for name, value in (env or {}).items()]
     text = " ".join([*settings, *words])
     for place, name in places:
