@@ -59,6 +59,7 @@ def prepare_child() -> None:
     # whatever environments start and leave behind can be ended as a group.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see `launch.start`
     wait_until_started()
     die_with_parent()
     # Daemonic for its parent, which ends it at exit, but free to start processes of its own.

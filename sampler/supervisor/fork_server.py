@@ -36,6 +36,9 @@ def _remove_socket(server: int, caller: int) -> None:
 # A process group of its own: what a terminal or `timeout` sends to the caller's group is the
 # caller's business alone.
 os.setpgid(0, 0)
+_usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # forgets one that came before
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see `launch.start`
+signal.signal(signal.SIGINT, _usual)
 if sys.stderr is not None:  # the caller's may be closed
     faulthandler.register(signal.SIGUSR1)
 atexit.register(_remove_socket, os.getpid(), int(os.environ.pop(CALLER, os.getppid())))

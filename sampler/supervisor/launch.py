@@ -12,6 +12,7 @@ import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -56,7 +57,7 @@ def start(process: BaseProcess) -> None:
     deadline = time.monotonic() + DYING_TIMEOUT
     while True:
         try:
-            with _lock, thread_environment(1), _without_main(), _caller_known():
+            with _lock, thread_environment(1), _without_main(), _caller_known(), _uninterrupted():
                 return _start_and_tell(process)
         except (ConnectionError, EOFError) as error:
             # The fork server is just dying; once it is dead, another one is started.
@@ -119,6 +120,17 @@ def _caller_known() -> Iterator[None]:
         yield
     finally:
         del os.environ["FASTRL_CALLER"]
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Start children that Ctrl-C does not interrupt before they have their own process group."""
+    resource_tracker.ensure_running()  # not within: when it is started it lets SIGINT through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from multiprocessing.connection import Connection
 
 from sampler.supervisor.child import prepare_child
@@ -12,3 +14,14 @@ def prepare(connection: Connection) -> None:
     prepare_child()
     connection.send("prepared")
     connection.recv()
+
+
+def tell_of_interruptions(connection: Connection) -> None:
+    """Send its process group and whether SIGINT waits, before and after it is prepared."""
+
+    def found() -> tuple[int, bool]:
+        return os.getpgrp(), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+    before = found()
+    prepare_child()
+    connection.send((before, found()))

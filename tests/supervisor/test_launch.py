@@ -139,6 +139,34 @@ def test_a_process_whose_start_fails_halfway_ends(half_started):
         connection.recv()
 
 
+INTERRUPTED = """
+    import os, signal, sys
+    from helpers.children import tell_of_interruptions
+    from sampler.supervisor.launch import context, end, start
+
+    ours, theirs = context(sys.argv[1]).Pipe()
+    process = context(sys.argv[1]).Process(target=tell_of_interruptions, args=(theirs,))
+    start(process)
+    pid = process.pid
+    (group, waits), prepared = ours.recv()
+    end(process, 60.0)
+    assert group != os.getpgrp() or waits
+    assert prepared == (pid, False)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+"""
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_ctrl_c_interrupts_no_process_that_is_being_started(method):
+    """Which would end it with a traceback, at an import. Also the first one of a script."""
+    path = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), method]
+    ran = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 SCRIPT = """
     import os, signal, sys
     from multiprocessing import forkserver
