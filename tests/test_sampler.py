@@ -472,9 +472,9 @@ def test_a_script_that_fails_shows_its_own_error_and_ends(tmp_path):
     assert ran.stderr.count("Traceback") == 1
 
 
-def test_a_fork_of_the_caller_does_not_stop_the_workers(tmp_path):
-    ran = run_file(
-        tmp_path,
+@pytest.mark.parametrize("leave", ["os._exit(0)", "raise SystemExit"])
+def test_a_fork_of_the_caller_does_not_stop_the_workers(tmp_path, leave):
+    script = (
         SCRIPT
         + """
     import gc, os
@@ -482,15 +482,16 @@ def test_a_fork_of_the_caller_does_not_stop_the_workers(tmp_path):
         sampler.get_batch()
         pid = os.fork()
         if not pid:
-            del sampler
+            sampler = None
             gc.collect()
-            os._exit(0)
+            LEAVE
         os.waitpid(pid, 0)
         for _ in range(20):
             sampler.get_batch()
         print(sampler.stats()["restarts"])
-    """,
+    """
     )
+    ran = run_file(tmp_path, script.replace("LEAVE", leave))
     assert (ran.stdout, ran.stderr, ran.returncode) == ("once\n0\n", "", 0)
 
 

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import types
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
@@ -25,6 +26,7 @@ from sampler.shm.signals import Bell
 # The second imports the modules of both kinds of worker.
 PRELOADED = ["sampler.supervisor.fork_server", "sampler.local_worker"]
 
+_started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
 _lock = threading.Lock()  # environment variables and sys.modules are those of all threads
 DYING_TIMEOUT = 2.0  # seconds from the end of a fork server's descriptors to that of its process
 
@@ -74,9 +76,18 @@ def _start_and_tell(process: BaseProcess) -> None:
     process.started = started  # type: ignore[attr-defined]  # it is sent with the process
     try:
         process.start()
+        _started.add(process)
         started.ring()
     finally:
         started.close()
+
+
+def _forget() -> None:
+    """In a fork of the caller, which is not its workers' parent and must not end them at exit."""
+    multiprocessing.process._children.difference_update(_started)  # type: ignore[attr-defined]
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _refusal(process: BaseProcess, error: OSError | EOFError) -> FastrlError:
