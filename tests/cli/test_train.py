@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,6 +113,42 @@ def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(trained, tmp_pat
     err = capfd.readouterr().err
     assert "damaged" in err
     assert "Traceback" not in err
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("short")
+    assert run_in(folder, *SMALL, "--serial", "--total-steps", "64") == 0
+    return only_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("metrics.csv", "a folder", r"metrics\.csv away to resume this run"),
+        ("log.txt", "a folder", r"log\.txt: Is a directory; correct that, or choose"),
+        ("command.txt", "a folder", r"command\.txt: Is a directory; correct that, or choose"),
+        ("checkpoints", "nothing", "holds no checkpoint; check the run folder's name, or start"),
+        ("checkpoints", "a file", "holds no checkpoint; check the run folder's name, or start"),
+        ("checkpoints", "a folder", "holds no checkpoint; check the run folder's name, or start"),
+    ],
+)
+def test_run_folders_with_something_else_are_one_line(
+    short_run, tmp_path, capfd, name, content, message
+):
+    run = shutil.copytree(short_run, tmp_path / "run")
+    if name == "checkpoints":
+        shutil.rmtree(run / name)
+    else:
+        (run / name).unlink()
+    if content == "a folder":
+        (run / name).mkdir()
+    elif content == "a file":
+        (run / name).write_text("something")
+    assert run_in(tmp_path, "--resume", str(run), "--total-steps", "128") == 1
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert re.match("fastrl-train: error: .*" + message, err)
 
 
 @pytest.mark.parametrize(
