@@ -7,6 +7,7 @@ the next begins when it is. The best checkpoint is that with the highest mean gr
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -80,6 +81,7 @@ class BackgroundEvaluation:
         self._next = (trainer.progress.steps // self._every + 1) * self._every
         self._best = self._best_so_far()
         self._running: tuple[int, float] | None = None  # steps and seconds of the candidate
+        self._began = 0.0  # when that was sent
         self._process: Any = None
         self._connection: Any = None
 
@@ -102,6 +104,7 @@ class BackgroundEvaluation:
         state["learner"].pop("replay", None)
         checkpoint.save(self._candidate, state)
         self._running = (progress.steps, progress.seconds)
+        self._began = time.monotonic()
         try:
             self._send()
         except OSError:  # the process has died between two evaluations
@@ -110,7 +113,10 @@ class BackgroundEvaluation:
 
     def poll(self, timeout: float = 0.0) -> None:
         """Report the result of a running evaluation if it comes within `timeout` seconds."""
-        if self._running is None or not self._connection.poll(timeout):
+        if self._running is None:
+            return
+        if not self._connection.poll(timeout):
+            self._give_up_if_late()
             return
         steps, seconds = self._running
         self._running = None
@@ -132,6 +138,18 @@ class BackgroundEvaluation:
             self._store.save_best(state)
         self._report(Result(steps, seconds, greedy, sampled, best))
 
+    def _give_up_if_late(self) -> None:
+        limit = self._options.evaluation.eval_timeout
+        if self._running is None or time.monotonic() - self._began < limit:
+            return
+        steps, _ = self._running
+        self._end_process()
+        self._running = None
+        self._warn(
+            f"the evaluation of step {steps:,} gave no result within eval_timeout={limit:g} s; "
+            "raise it, or have fewer eval_episodes"
+        )
+
     def finish(self, stopped: Callable[[], bool]) -> None:
         """Wait for the running evaluation and for one of the last weights, unless `stopped`."""
         evaluated = self._running
@@ -147,10 +165,7 @@ class BackgroundEvaluation:
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
-        if self._process is not None:
-            end(self._process, END_TIMEOUT)
-            self._connection.close()
-            self._process = None
+        self._end_process()
         self._candidate.unlink(missing_ok=True)
 
     def __enter__(self) -> BackgroundEvaluation:
@@ -172,6 +187,12 @@ class BackgroundEvaluation:
         )
         start(self._process)
         other.close()
+
+    def _end_process(self) -> None:
+        if self._process is not None:
+            end(self._process, END_TIMEOUT)
+            self._connection.close()
+            self._process = None
 
     def _best_so_far(self) -> float | None:
         """The score of the best checkpoint of a resumed run."""

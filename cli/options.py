@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
-from torch import nn
+from torch import Tensor, nn
 from tyro.conf import OmitArgPrefixes
 
 from cli.command_line import parse
@@ -24,6 +24,7 @@ from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
 from sampler.evaluation import Evaluation, evaluate
 from sampler.learner.base import LearnerConfig
+from sampler.learner.checkpoint import CheckpointError
 from sampler.learner.presets import ALGORITHMS, Preset, choose_preset
 from sampler.models import ModelConfig, load_weights
 from sampler.rollout_worker.process import inspect_environment
@@ -110,7 +111,8 @@ class SamplerOptions:
     start_timeout: float = 120.0
     """Seconds within which every worker must be ready."""
     step_timeout: float | None = None
-    """Seconds a step or reset may take before its worker is restarted; None: forever."""
+    """Seconds a step, a reset or an inference may take before its worker is restarted; None:
+    forever."""
     start_method: Literal["forkserver", "spawn"] = "forkserver"
     """How rollout workers are started."""
 
@@ -150,11 +152,23 @@ class EvaluationOptions:
     """Environments side by side."""
     eval_seed: int = 0
     """Seed of the evaluation's own streams."""
+    eval_timeout: float = 3600.0
+    """Seconds after which an evaluation without a result is given up."""
 
     def __post_init__(self) -> None:
         _check(self, "eval_every", self.eval_every >= 0, "at least 0")
         for name in ("eval_episodes", "eval_lanes"):
             _check(self, name, getattr(self, name) >= 1, "at least 1")
+        _check(self, "eval_timeout", self.eval_timeout > 0, "greater than 0")
+
+
+def _weights_of(checkpoint: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    try:
+        return checkpoint["learner"]["model"]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(
+            "the checkpoint holds no weights of a learner's model; choose another one"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -195,7 +209,7 @@ class Options:
         def make(observation_space: gym.Space, action_space: gym.Space) -> nn.Module:
             model = make_model(observation_space, action_space, config)
             if checkpoint is not None:
-                load_weights(model, checkpoint["learner"]["model"])
+                load_weights(model, _weights_of(checkpoint))
             return model
 
         return make

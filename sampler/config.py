@@ -64,7 +64,8 @@ class SamplerConfig:
     start_timeout: float = 120.0
     """Seconds within which every worker must have made its environments or model."""
     step_timeout: float | None = None
-    """Seconds a step or reset may take before its worker is restarted; None: forever."""
+    """Seconds a step, a reset or an inference may take before its worker is restarted; None:
+    forever."""
     debug: bool = False
     """Fill released rows with poison values, and make released batches unusable."""
 

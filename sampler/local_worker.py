@@ -11,6 +11,7 @@ from sampler.policy_worker.process import make_actor
 from sampler.policy_worker.worker import PolicyWorker
 from sampler.rollout_worker.process import make_lanes, place
 from sampler.rollout_worker.worker import RolloutWorker
+from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
 from sampler.shm.signals import Bell
 from sampler.supervisor.child import run_child
@@ -68,9 +69,14 @@ def main(
             facts.observation_space,
             facts.frame_skip,
         )
+
+        def serve() -> bool:
+            counters.enter(Stage.INFERENCE)  # what hangs from here on is the model
+            return policy_worker.serve()
+
         try:
             policy_worker.start()
-            rollout_worker.run(policy_worker.serve)
+            rollout_worker.run(serve)
         finally:
             rollout_worker.close()
 

@@ -22,6 +22,13 @@ logger = logging.getLogger("fastrl")
 
 WATCH_INTERVAL = 0.2  # seconds between two looks at the heartbeats
 STOP_TIMEOUT = 2.0  # seconds that workers have to stop by themselves
+LOST = 255  # exit code that multiprocessing gives to all whose fork server has died
+LOST_TOGETHER = 2.0  # seconds within which they are seen to have
+# What may hang, and whose code that is.
+HANGING = {
+    Stage.STEPPING: ("step or reset", "environment"),
+    Stage.INFERENCE: ("inference", "model"),
+}
 
 
 @dataclass
@@ -36,7 +43,7 @@ class Worker:
     recover: Callable[[], None]
     """Takes back what the dead process held, before it is started again."""
     environment: str = ""
-    """Name of the environment that it runs, to which `step_timeout` applies; "": it runs none."""
+    """Name of the environment that it runs; "": it runs none."""
     process: BaseProcess | None = None
     restarts: int = 0
     launched: float = 0.0
@@ -71,6 +78,7 @@ class Supervisor:
         self.wake = wake
         self.failure: FastrlError | None = None
         self.restarts = 0
+        self._lost = -LOST_TOGETHER  # when a fork server's death was last counted
         self._patience = Patience(2 * WATCH_INTERVAL)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fastrl supervisor", daemon=True)
@@ -120,18 +128,19 @@ class Supervisor:
         reported = bool(self.shared.errors.size[worker.slot])
         end_group(process)  # what it left behind; and itself, if it was its fork server that died
         error = self._diagnose(worker, process.exitcode)
+        counts = self._counts(process.exitcode)
         process.close()
         worker.process = None
         never_worked = reported and not worker.counters["ready"] and not worker.restarts
         if never_worked or isinstance(error, ConfigError | ModelError):
             self._fail(error)  # a restart would only repeat the error
-        elif self.restarts >= self.config.max_restarts:
+        elif counts and self.restarts >= self.config.max_restarts:
             limit = f"gave up after {self.config.max_restarts} restarts (max_restarts): {error}"
             last = type(error)(limit)
             last.traceback_text = error.traceback_text
             self._fail(last)
         else:
-            self.restarts += 1
+            self.restarts += counts
             worker.restarts += 1
             logger.warning("%s; restart %d of %d", error, self.restarts, self.config.max_restarts)
             worker.recover()
@@ -141,6 +150,17 @@ class Supervisor:
             worker.counters["restarts"] = worker.restarts
             self.wake()
 
+    def _counts(self, exitcode: int | None) -> bool:
+        """Whether a death is a failure of its own: all that are lost with their fork server are
+        one."""
+        if exitcode != LOST:
+            return True
+        now = self._patience.look()
+        first = now - self._lost >= LOST_TOGETHER
+        if first:
+            self._lost = now
+        return first
+
     def _diagnose(self, worker: Worker, exitcode: int | None) -> FastrlError:
         """The error that a dead worker reported, or else what is known of its end."""
         text, hung = self.shared.errors.take(worker.slot), worker.hung
@@ -148,7 +168,8 @@ class Supervisor:
         if text:
             return error_of(text, EnvError if worker.environment else WorkerError)
         if hung:
-            return EnvError(hung)
+            in_model = worker.counters["stage"] == Stage.INFERENCE
+            return WorkerError(hung) if in_model else EnvError(hung)
         how = f"signal {-exitcode}" if exitcode and exitcode < 0 else f"exit code {exitcode}"
         stage = Stage(worker.counters["stage"])
         doing = stage.name.lower().replace("_", " ")
@@ -167,13 +188,15 @@ class Supervisor:
         for worker in self.workers:
             counters = worker.counters
             progress = (counters["stage_since"], counters["lane"] if worker.environment else 0)
-            if progress != worker.progress or counters["stage"] != Stage.STEPPING:
+            stage, limit = Stage(counters["stage"]), self.config.step_timeout
+            if progress != worker.progress or stage not in HANGING:
                 worker.progress, worker.progress_time = progress, now
-            elif self._hangs(worker, now - worker.progress_time):
+            elif limit is not None and now - worker.progress_time > limit:
                 worker.progress_time = now
+                what, whose = HANGING[stage]
                 worker.hung = (
-                    f"{worker.place}: no step or reset was finished within step_timeout="
-                    f"{self.config.step_timeout:g} s; raise it, or correct the environment"
+                    f"{worker.place}: no {what} was finished within step_timeout={limit:g} s; "
+                    f"raise it, or correct the {whose}"
                 )
                 self.kill(worker.slot)
         limit = self.config.start_timeout
@@ -190,10 +213,6 @@ class Supervisor:
             if worker.restarts:
                 worker.hung = f"{worker.place} not ready after start_timeout={limit:g} s"
                 self.kill(worker.slot)
-
-    def _hangs(self, worker: Worker, seconds: float) -> bool:
-        limit = self.config.step_timeout
-        return limit is not None and bool(worker.environment) and seconds > limit
 
     def kill(self, slot: int) -> None:
         """End the worker with this error slot; the watcher then starts it again."""

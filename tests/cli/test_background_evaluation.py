@@ -17,6 +17,7 @@ from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.trainer import Progress
 
 ARGUMENTS = "--env CartPole-v1 --eval-every 100 --eval-episodes 2"
+ENDLESS = "--eval-timeout 0.5 --eval-episodes 100000000"
 
 
 class Setup:
@@ -130,3 +131,15 @@ def test_a_result_in_words_and_by_tag():
     )
     assert result.metrics()["eval/episodic_return"] == 2.0
     assert result.metrics()["eval/sampled_return"] == 0.0
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_takes_too_long_is_given_up(tmp_path):
+    endless = Setup(tmp_path, ARGUMENTS.replace("--eval-episodes 2", ENDLESS))
+    with endless.evaluation as evaluation:
+        endless.batch(100)
+        evaluation.finish(lambda: False)
+        assert evaluation._process is None
+    message = "of step 100 gave no result within eval_timeout=0.5 s; raise it, or have fewer"
+    assert [message in warning for warning in endless.warnings] == [True]
+    assert endless.results == []

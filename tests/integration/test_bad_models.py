@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from helpers.faults import GOOD, Faulty
+from helpers.faults import GOOD, Faulty, hang
 from helpers.models import make_history
 from helpers.processes import PATIENCE, workers_of
 from helpers.wave import Wave
@@ -194,6 +194,29 @@ def test_a_model_that_raises_in_its_worker():
         ) as caught:
             sample(sampler, 100)
         assert "IndexError" in caught.value.traceback_text
+
+
+class HangsLater(Model):
+    """Never answers when it runs with published weights."""
+
+    def step(self, obs, state, is_first):
+        if self.scale > 1:
+            hang()
+        return super().step(obs, state, is_first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy_workers", "place"), [(1, "policy"), (0, "rollout")])
+def test_a_model_that_hangs_in_its_worker(policy_workers, place):
+    config = replace(PROCESSES, policy_workers=policy_workers, step_timeout=1.0)
+    message = f"{place} worker .*: no inference was finished within step_timeout=1 s; raise it, or"
+    with Sampler(config, lambda o, a: HangsLater()) as sampler:
+        sampler.get_batch(timeout=PATIENCE)
+        with torch.no_grad():
+            sampler.model.scale += 1
+        sampler.publish(sampler.model)
+        with pytest.raises(FastrlError, match=message):
+            sample(sampler, 100)
 
 
 def test_publishing_a_model_of_other_parameters():
