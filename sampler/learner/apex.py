@@ -36,6 +36,7 @@ class ApeXConfig(QLearnerConfig):
     learning_rate: float = 6.25e-5
     optimiser: Literal["adam", "rmsprop", "rmsprop_tf"] = "rmsprop_tf"
     rmsprop_decay: float = 0.95
+    rmsprop_centered: bool = True
     epsilon: float = 1.5e-7
     max_grad_norm: float = 40.0
     batch_size: int = 512

@@ -41,6 +41,10 @@ class LearnerConfig:
     """Added to the optimiser's denominator."""
     rmsprop_decay: float = 0.99
     """Decay per update of RMSProp's mean square."""
+    rmsprop_momentum: float = 0.0
+    """Momentum of RMSProp's steps."""
+    rmsprop_centered: bool = False
+    """Divide by the gradients' standard deviation, not by their root mean square."""
     max_grad_norm: float = 0.5
     """Gradients are scaled down to this norm over all parameters; 0: never."""
     gamma: float = 0.99
@@ -54,7 +58,7 @@ class LearnerConfig:
         check_range(self, ("learning_rate", "epsilon"), above=0.0, most=1e3)
         check_range(self, ("max_grad_norm",), least=0.0)
         check_range(self, ("seed",), least=0, most=2**63 - 1)
-        check_range(self, ("gamma", "rmsprop_decay"), least=0.0, most=1.0)
+        check_range(self, ("gamma", "rmsprop_decay", "rmsprop_momentum"), least=0.0, most=1.0)
         check_range(self, ("max_non_finite",), least=1)
         if self.optimiser not in ("adam", "rmsprop", "rmsprop_tf"):
             raise ConfigError(
@@ -267,9 +271,13 @@ def make_optimiser(parameters: list[nn.Parameter], config: LearnerConfig) -> tor
     rate, eps = config.learning_rate, config.epsilon
     if config.optimiser == "adam":
         return torch.optim.Adam(parameters, rate, eps=eps, fused=True)
+    decay, momentum = config.rmsprop_decay, config.rmsprop_momentum
     if config.optimiser == "rmsprop":
-        return torch.optim.RMSprop(parameters, rate, config.rmsprop_decay, eps, foreach=True)
-    return RMSPropTF(parameters, rate, config.rmsprop_decay, eps)
+        centered = config.rmsprop_centered
+        return torch.optim.RMSprop(
+            parameters, rate, decay, eps, momentum=momentum, centered=centered, foreach=True
+        )
+    return RMSPropTF(parameters, rate, decay, eps, momentum, config.rmsprop_centered)
 
 
 def resolve_precision(precision: str, device: torch.device, model: nn.Module) -> torch.dtype:

@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 
+from sampler.learner.apex import ApeXConfig
+from sampler.learner.base import LearnerConfig, make_optimiser
 from sampler.learner.optim import RMSPropTF
 
 
@@ -82,3 +84,15 @@ def test_resumes_from_its_state():
     run(p, optimiser, 3)
     run(q, other, 3)
     assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize("kind", ["adam", "rmsprop", "rmsprop_tf"])
+def test_settings_reach_the_optimiser(kind):
+    settings = {"learning_rate": 0.1, "epsilon": 0.2, "rmsprop_decay": 0.3, "rmsprop_momentum": 0.4}
+    config = LearnerConfig(optimiser=kind, rmsprop_centered=True, **settings)
+    group = make_optimiser([torch.nn.Parameter(torch.ones(1))], config).param_groups[0]
+    assert (group["lr"], group["eps"]) == (0.1, 0.2)
+    if kind != "adam":
+        decay = group["alpha" if kind == "rmsprop" else "decay"]
+        assert (decay, group["momentum"], group["centered"]) == (0.3, 0.4, True)
+    assert ApeXConfig().rmsprop_centered  # Horgan et al. 2018
