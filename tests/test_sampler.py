@@ -373,7 +373,9 @@ def test_a_close_that_is_interrupted_leaves_nothing(monkeypatch):
     def interrupted(timeout):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sampler._workers.supervisor._thread, "join", interrupted)
+    watcher = sampler._workers.supervisor._thread
+    monkeypatch.setattr(watcher, "is_alive", lambda: True)  # it may have ended by then
+    monkeypatch.setattr(watcher, "join", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sampler.close()
     assert sampler.closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from helpers.gated import GatedCounter, reached
 from helpers.processes import PATIENCE, wait_until
 
 from sampler import Sampler, SamplerConfig, seeds
+from sampler.shm.counters import Stage
 from sampler.shm.tokens import ABANDONED
 
 CONFIG = SamplerConfig(
@@ -44,13 +46,27 @@ def with_slow_lane(config, gate, **changes):
 
 @pytest.fixture
 def stand_still(gate, caplog):
-    """Waits until the slow lane does; one whose worker is started again has another seed."""
+    """Takes batches until the slow lane stands still; returns how many.
 
-    def stands(sampler):
-        assert sampler.stats()["restarts"] == 0, caplog.text
-        return reached(gate).exists()
+    Where its worker is the last to start, the others have all rows by then, and it gets one only
+    when a batch was taken. One whose worker is started again has another seed.
+    """
 
-    return lambda sampler: wait_until(lambda: stands(sampler), "the slow lane")
+    def wait(sampler, checker):
+        taken = []
+
+        def stands():
+            assert sampler.stats()["restarts"] == 0, caplog.text
+            if reached(gate).exists():
+                return True
+            with suppress(TimeoutError):
+                taken.append(checker.add(sampler.get_batch(timeout=0.01)))
+            return False
+
+        wait_until(stands, "the slow lane")
+        return len(taken)
+
+    return wait
 
 
 def given_up(sampler):
@@ -79,12 +95,11 @@ def test_late_rows_are_given_up_masked_and_counted(gate, stand_still, overlap, s
     config = with_slow_lane(IMPATIENT, gate, overlap=overlap, sync=sync)
     with Sampler(config) as sampler:
         checker = CounterChecker(sampler, gaps=True)
-        stand_still(sampler)
-        batches = 0
-        while batches < 12 or not given_up(sampler):  # far more than buffers
+        batches = stand_still(sampler, checker)
+        while batches < 12 or not given_up(sampler):
             checker.add(sampler.get_batch(timeout=PATIENCE))
             batches += 1
-            assert batches < 1000, "no row was given up"
+            assert batches < 100_000, "no row was given up"
         stats = sampler.stats()
         assert checker.given_up == stats["abandoned_rows"] > 0
         # The group of the slow lane stands still, others go on.
@@ -108,12 +123,12 @@ def test_late_rows_are_given_up_masked_and_counted(gate, stand_still, overlap, s
 def test_without_a_timeout_every_row_is_waited_for(gate, stand_still):
     with Sampler(with_slow_lane(CONFIG, gate)) as sampler:
         checker = CounterChecker(sampler)
-        stand_still(sampler)
-        # The slow lane's row is in the first batch; all others are filled meanwhile.
-        tokens = sampler._shared.tokens
-        wait_until(lambda: tokens.ticket.sum() and (tokens.ticket > 0).sum() == 4, "the others")
-        before = sampler.stats()["steps"]
-        assert before > 3 * CONFIG.lanes * CONFIG.rollout / 2
+        stand_still(sampler, checker)
+        # A batch waits for the slow lane's row; all other rows are filled meanwhile.
+        others = [sampler._shared.counters.rollout[index] for index in (0, 2)]
+        waiting = Stage.WAITING_FOR_ROWS
+        wait_until(lambda: all(row["stage"] == waiting for row in others), "the others")
+        assert sampler.stats()["steps"] > 3 * CONFIG.lanes * CONFIG.rollout / 2
         gate.touch()
         for _ in range(10):
             checker.add(sampler.get_batch(timeout=PATIENCE))
@@ -125,7 +140,7 @@ def test_without_a_timeout_every_row_is_waited_for(gate, stand_still):
 def test_debug_poison_does_not_disturb_a_late_writer(gate, stand_still):
     with Sampler(with_slow_lane(IMPATIENT, gate, debug=True)) as sampler:
         checker = CounterChecker(sampler, gaps=True)
-        stand_still(sampler)
+        stand_still(sampler, checker)
         while not given_up(sampler):
             checker.add(sampler.get_batch(timeout=PATIENCE))
         for _ in range(8):
