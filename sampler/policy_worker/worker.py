@@ -111,12 +111,13 @@ class PolicyWorker:
         if states is not None:
             lanes, values = states
             self.rows.write_states(requests.stored[lanes], values)
+        # Counted before they are answered: no batch comes before its observations are counted.
+        counters.add("batches", 1)
+        counters.add("observations", len(requests.lanes))
         self._wake(self.book.answer(requests))
         counters.add("gather_ns", gathered - began)
         counters.add("inference_ns", acted - gathered)
         counters.add("write_ns", time.monotonic_ns() - acted)
-        counters.add("batches", 1)
-        counters.add("observations", len(requests.lanes))
         return True
 
     def state_dict(self) -> dict[str, Any]:
