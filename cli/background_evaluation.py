@@ -115,10 +115,10 @@ class BackgroundEvaluation:
         """Report the result of a running evaluation if it comes within `timeout` seconds."""
         if self._running is None:
             return
-        if not self._connection.poll(timeout):
-            self._give_up_if_late()
-            return
         steps, seconds = self._running
+        if not self._connection.poll(timeout):
+            self._give_up_if_late(steps)
+            return
         self._running = None
         try:
             answer = self._connection.recv()
@@ -138,11 +138,10 @@ class BackgroundEvaluation:
             self._store.save_best(state)
         self._report(Result(steps, seconds, greedy, sampled, best))
 
-    def _give_up_if_late(self) -> None:
+    def _give_up_if_late(self, steps: int) -> None:
         limit = self._options.evaluation.eval_timeout
-        if self._running is None or time.monotonic() - self._began < limit:
+        if time.monotonic() - self._began < limit:
             return
-        steps, _ = self._running
         self._end_process()
         self._running = None
         self._warn(

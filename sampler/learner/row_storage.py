@@ -43,8 +43,9 @@ class RowStorage:
         Raises ConfigError where the rows do not fit, saying how much they need and `remedy`.
         """
         self.specs = {name: (tuple(s), np.dtype(d)) for name, (s, d) in fields.items()}
+        of_row = {name: int(np.prod(s)) * d.itemsize for name, (s, d) in self.specs.items()}
         if max_bytes is not None:
-            row = sum(int(np.prod(s)) * d.itemsize for s, d in self.specs.values())
+            row = sum(of_row.values())
             if row > max_bytes:
                 raise ConfigError(
                     f"a replay of {max_bytes:,} bytes holds no row, which has {row:,}: allow more"
@@ -55,8 +56,8 @@ class RowStorage:
         self.capacity = capacity
         self.added = 0
         """Rows ever added, also the serial number of the next one."""
-        sizes = {n: capacity * int(np.prod(s)) * d.itemsize for n, (s, d) in self.specs.items()}
-        offsets = np.cumsum([0] + [-(-size // ALIGN) * ALIGN for size in sizes.values()])
+        sizes = [-(-capacity * size // ALIGN) * ALIGN for size in of_row.values()]
+        offsets = np.cumsum([0, *sizes])
         self.nbytes = int(offsets[-1])
         """Bytes reserved."""
         memory = self._in_memory(remedy) if path is None else self._in_file(Path(path), remedy)

@@ -7,6 +7,8 @@ import os
 import threading
 import time
 
+from sampler.patience import Patience
+
 SPINS = 20
 NAP = 50e-6  # seconds
 LOOK = 1.0  # seconds that one try counts at most: the process may have been stopped itself
@@ -38,14 +40,11 @@ class ProcessLock:
             if self._try():
                 return
             os.sched_yield()
-        waited, looked = 0.0, time.monotonic()
+        patience = Patience(LOOK)
         while not self._try():
-            if waited > self.timeout:
+            if patience.look() > self.timeout:
                 raise TimeoutError(f"a process has held the row tokens for {self.timeout:.0f} s")
             time.sleep(NAP)
-            now = time.monotonic()
-            waited += min(now - looked, LOOK)
-            looked = now
 
     def _try(self) -> bool:
         try:

@@ -16,8 +16,8 @@ import sys
 import time
 from multiprocessing import forkserver
 
-CALLER = "FASTRL_CALLER"
-"""Variable with the caller's process id: by the time this is loaded it may have been killed."""
+from sampler.supervisor import CALLER
+
 PATIENCE = 1.0  # seconds from the end of a caller's descriptors to the end of its process
 
 

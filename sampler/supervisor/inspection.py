@@ -12,11 +12,11 @@ import cloudpickle
 
 from sampler.config import SamplerConfig
 from sampler.errors import EnvError, FastrlError
+from sampler.patience import Patience
 from sampler.resources import check_limits
 from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
 from sampler.supervisor.child import end_own_group, error_of, prepare_child, report
 from sampler.supervisor.launch import context, end, pickled, start
-from sampler.supervisor.patience import Patience
 
 END_TIMEOUT = 2.0  # seconds
 LOOK = 0.2  # seconds between two looks at the time

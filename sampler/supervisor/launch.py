@@ -22,6 +22,7 @@ import cloudpickle
 from sampler.errors import ConfigError, FastrlError, WorkerError
 from sampler.resources import thread_environment
 from sampler.shm.signals import Bell
+from sampler.supervisor import CALLER
 
 # The second imports the modules of both kinds of worker.
 PRELOADED = ["sampler.supervisor.fork_server", "sampler.local_worker"]
@@ -126,11 +127,11 @@ def end_group(process: BaseProcess) -> None:
 @contextmanager
 def _caller_known() -> Iterator[None]:
     """Tell a fork server that is started whose it is: see `sampler.supervisor.fork_server`."""
-    os.environ["FASTRL_CALLER"] = str(os.getpid())
+    os.environ[CALLER] = str(os.getpid())
     try:
         yield
     finally:
-        del os.environ["FASTRL_CALLER"]
+        del os.environ[CALLER]
 
 
 @contextmanager

@@ -12,11 +12,11 @@ from multiprocessing.process import BaseProcess
 
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError, EnvError, FastrlError, ModelError, WorkerError, one_line
+from sampler.patience import Patience
 from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
 from sampler.supervisor.child import error_of
 from sampler.supervisor.launch import end, end_group, start
-from sampler.supervisor.patience import Patience
 
 logger = logging.getLogger("fastrl")
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 from helpers.processes import workers_of
 
-from sampler.supervisor import patience
-from sampler.supervisor.patience import Patience
+from sampler import patience
+from sampler.patience import Patience
 
 
 def test_a_long_gap_counts_as_one_interval(monkeypatch):
