@@ -99,6 +99,7 @@ def test_signals_change_nothing():
     with Sampler(replace(CONFIG, env="fastrl/Counter-v0", batch=4)) as sampler:
         checker = CounterChecker(sampler)
         checker.add(sampler.get_batch(timeout=PATIENCE))
+        wait_until(lambda: sampler._workers.supervisor.ready, "the last worker's start")
         for row in sampler.stats()["rollout"] + sampler.stats()["policy"]:
             os.kill(row["pid"], signal.SIGUSR1)
             os.kill(row["pid"], signal.SIGINT)
