@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
-from torch import Tensor, nn
+from torch import nn
 from tyro.conf import OmitArgPrefixes
 
 from cli.command_line import parse
@@ -24,7 +24,6 @@ from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
 from sampler.evaluation import Evaluation, evaluate
 from sampler.learner.base import LearnerConfig
-from sampler.learner.checkpoint import CheckpointError
 from sampler.learner.presets import ALGORITHMS, Preset, choose_preset
 from sampler.models import ModelConfig, load_weights
 from sampler.rollout_worker.process import inspect_environment
@@ -162,15 +161,6 @@ class EvaluationOptions:
         _check(self, "eval_timeout", self.eval_timeout > 0, "greater than 0")
 
 
-def _weights_of(checkpoint: Mapping[str, Any]) -> Mapping[str, Tensor]:
-    try:
-        return checkpoint["learner"]["model"]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(
-            "the checkpoint holds no weights of a learner's model; choose another one"
-        ) from error
-
-
 @dataclass(frozen=True)
 class Options:
     """Everything that can be set."""
@@ -209,7 +199,7 @@ class Options:
         def make(observation_space: gym.Space, action_space: gym.Space) -> nn.Module:
             model = make_model(observation_space, action_space, config)
             if checkpoint is not None:
-                load_weights(model, _weights_of(checkpoint))
+                load_weights(model, checkpoint["learner"]["model"])
             return model
 
         return make

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Publish = Callable[[], "int | None"]
 """Hands the model's weights to the policy workers; may return their version."""
 
+LEARNER_STATE = ("algorithm", "model", "optimiser", "guard", "batches", "updates", "random")
+"""What every learner's state holds."""
+
 
 @dataclass(frozen=True)
 class LearnerConfig:

@@ -63,8 +63,8 @@ def load(
 ) -> dict[str, Any]:
     """The state saved in `path`. Only tensors and plain values are accepted: no code is run.
 
-    Raises CheckpointError, in one line, where the file is missing, damaged, or something else, such
-    as a state without one of `fields`.
+    fields: what the state must hold; `a.b` is `b` inside `a`. Raises CheckpointError, in one line,
+    where the file is missing, damaged, or something else, such as a state without one of `fields`.
     """
     if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; check the run folder's name")
@@ -92,9 +92,9 @@ def load(
             f"this fastrl reads version {VERSION}; use the release that wrote it"
         )
     state: Any = content.get("state")
-    lacking = [name for name in fields if not isinstance(state, dict) or name not in state]
-    if lacking:
-        raise CheckpointError(f"checkpoint {path} lacks {lacking[0]!r}; use one of a training run")
+    for name in fields:
+        if not _holds(state, name):
+            raise CheckpointError(f"checkpoint {path} lacks {name!r}; use one of a training run")
     return state
 
 
@@ -177,6 +177,13 @@ class CheckpointStore:
             f"all {len(paths)} checkpoints in {self.folder} are damaged; restore one from a "
             "backup, or start a new run"
         )
+
+
+def _holds(state: Any, name: str) -> bool:
+    """Whether nested dicts hold `name`, whose parts are separated by dots."""
+    first, _, rest = name.partition(".")
+    held = isinstance(state, dict) and first in state
+    return held and (not rest or _holds(state[first], rest))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sampler.errors import BatchTimeout, ConfigError
-from sampler.learner.base import Learner
+from sampler.learner.base import LEARNER_STATE, Learner
 
 if TYPE_CHECKING:
     from sampler.sampler import Sampler
@@ -54,8 +54,14 @@ class Progress:
 
 
 Hook = Callable[[Progress], None]
-STATE = ("learner", "steps", "frames", "batches", "seconds")
-"""What a trainer's state always holds."""
+STATE = (
+    *(f"learner.{name}" for name in LEARNER_STATE),
+    "steps",
+    "frames",
+    "batches",
+    "seconds",
+)
+"""What a trainer's state always holds, as `fields` of a checkpoint."""
 
 
 class Trainer:

@@ -94,6 +94,15 @@ def test_states_of_something_else(tmp_path, state):
     assert "lacks 'learner'" in reports[0]
 
 
+@pytest.mark.parametrize("learner", [{}, 3, [1], {"weights": 1}])
+def test_states_without_a_part_of_a_part(tmp_path, learner):
+    save(tmp_path / "checkpoint_3.pt", {"learner": learner, "steps": 3})
+    with pytest.raises(CheckpointError, match=r"lacks 'learner\.model'; use one of"):
+        load(tmp_path / "checkpoint_3.pt", fields=("steps", "learner.model"))
+    save(tmp_path / "checkpoint_4.pt", {"learner": {"model": {}}, "steps": 4})
+    assert load(tmp_path / "checkpoint_4.pt", fields=("steps", "learner.model"))["steps"] == 4
+
+
 @pytest.mark.parametrize("moment", ["fsync", "replace", "load"])
 def test_a_kill_while_saving_leaves_the_old_file(tmp_path, monkeypatch, moment):
     """SystemExit stands for the kill: it must not matter what had been done until then."""
