@@ -160,10 +160,13 @@ TASKS = {
         "Pong",
         {
             "appo": Variant(f"{PONG} {ATARI_APPO} --total-steps 5000000", at_least=18),
+            "appo in float32": Variant(
+                f"{PONG} {ATARI_APPO} --precision float32 --total-steps 5000000"
+            ),
             "apex": Variant(f"{PONG} {ATARI_APEX} --total-seconds 3600"),
         },
-        "On two cores. Both act in bfloat16; APPO was stopped when it had learned the game, Ape-X "
-        "after an hour.",
+        "On two cores, acting in bfloat16 where nothing else is said. APPO was stopped when it had "
+        "learned the game, Ape-X after an hour.",
         games=20,
         seeds=(0,),
         by_hand=True,
