@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.options import Options
+from sampler import seeds
 from sampler.errors import one_line
 from sampler.evaluation import Evaluation
 from sampler.learner import checkpoint
@@ -219,12 +220,15 @@ def _main(connection: Connection, options: Options) -> None:
             return
         try:
             state = checkpoint.load(path)
+            # not those of fastrl-eval: a best checkpoint would be judged by the games it was
+            # chosen for
+            seed = seeds.integer(chosen.eval_seed, seeds.SELECTION)
             answer: Any = tuple(
                 options.play(
                     state,
                     episodes=chosen.eval_episodes,
                     lanes=chosen.eval_lanes,
-                    seed=chosen.eval_seed,
+                    seed=seed,
                     greedy=greedy,
                 )
                 for greedy in (True, False)

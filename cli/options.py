@@ -155,7 +155,8 @@ class EvaluationOptions:
     """Seconds after which an evaluation without a result is given up."""
 
     def __post_init__(self) -> None:
-        _check(self, "eval_every", self.eval_every >= 0, "at least 0")
+        for name in ("eval_every", "eval_seed"):
+            _check(self, name, getattr(self, name) >= 0, "at least 0")
         for name in ("eval_episodes", "eval_lanes"):
             _check(self, name, getattr(self, name) >= 1, "at least 1")
         _check(self, "eval_timeout", self.eval_timeout > 0, "greater than 0")

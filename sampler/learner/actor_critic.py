@@ -224,21 +224,9 @@ class ActorCritic(Learner):
         if self.config.reward_clip:
             rewards = rewards.clip(-self.config.reward_clip, self.config.reward_clip)
         if self.reward_scaler is not None:
-            self._update_reward_scaler(self.reward_scaler, rewards, batch)
+            self.reward_scaler.count(rewards, batch)
             rewards = self.reward_scaler.scale(rewards)
         return rewards
-
-    def _update_reward_scaler(
-        self, scaler: RewardScaler, rewards: np.ndarray, batch: SequenceBatch
-    ) -> None:
-        """Count the returns of `rewards` [B, T]: rows of a lane in the order of time, without those
-        that were given up, and without rewards that would spoil the statistics for ever."""
-        order = np.lexsort((batch.age[:, 0], batch.episode_id[:, 0], batch.lane_id))
-        order = order[batch.mask[order].any(1)]
-        ends = batch.terminated | batch.truncated
-        counted = batch.mask & np.isfinite(rewards)
-        known = np.where(counted, rewards, 0)
-        scaler.update(known[order], ends[order], batch.lane_id[order], counted[order])
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
@@ -285,8 +273,8 @@ class ActorCritic(Learner):
             "losses/entropy": reduce(entropies.detach(), valid),
         }
         if self.step(loss, {"values": now.values, "log_probs": now.log_probs, **losses}):
-            values = now.values[:, : targets.shape[1]].detach()
-            explained = explained_variance(values, targets, valid).nan_to_num(0.0)
+            # of the values from before the update: those that it fits explain more
+            explained = explained_variance(part.values, targets, valid).nan_to_num(0.0)
             self.metrics.add(
                 {
                     **losses,
@@ -299,7 +287,7 @@ class ActorCritic(Learner):
 
     def finish(self, rollout: Rollout, publish: Publish) -> dict[str, float]:
         """Publish what was learned from a batch; the metrics of its update by name."""
-        if self.batches and not self.guard.in_a_row:  # what cannot be learned from is not counted
+        if self.batches:
             self._update_normaliser(rollout)
         self.publish(publish)
         self.batches += 1

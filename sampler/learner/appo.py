@@ -91,10 +91,12 @@ class APPO(ActorCritic):
         advantages, targets = self._targets(part, now)
         if config.normalise_advantages:
             advantages = normalize_advantages(advantages, valid)
-        ratios = now.log_ratios
-        policy = ppo_loss(ratios, torch.zeros_like(ratios), advantages, config.clip, True, valid)
+        log_ratios = now.log_ratios
+        policy = ppo_loss(
+            log_ratios, torch.zeros_like(log_ratios), advantages, config.clip, True, valid
+        )
         value = value_loss(values, targets, part.values, config.value_clip or None, valid)
-        clipped = clip_fraction(ratios.detach(), config.clip, True, valid)
+        clipped = clip_fraction(log_ratios.detach(), config.clip, True, valid)
         self.descend(part, now, targets, policy, value, {"losses/clipfrac": clipped})
 
     def _targets(self, part: Rollout, now: Prediction) -> tuple[Tensor, Tensor]:

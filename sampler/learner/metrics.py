@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sampler.models.distributions.gaussian import GaussianFactory
 from sampler.spaces import leaves
 
 
@@ -128,8 +129,8 @@ class Alarms:
 def entropy_floor(action_space: gym.Space) -> float:
     """Entropy below which a policy on `action_space` counts as collapsed, in nats.
 
-    1% of the uniform distribution's for discrete parts; a standard deviation of about 0.005 for
-    each continuous one.
+    1% of the uniform distribution's for discrete parts; a standard deviation of 0.005 half ranges
+    (or 0.005, where there are no bounds) for each continuous one.
     """
     total = 0.0
     for leaf in leaves(action_space, "actions"):
@@ -141,7 +142,7 @@ def entropy_floor(action_space: gym.Space) -> float:
         elif isinstance(space, gym.spaces.MultiBinary):
             total += 0.01 * math.prod(leaf.shape) * math.log(2)
         else:
-            total += math.prod(leaf.shape) * (
-                math.log(0.005) + 0.5 * math.log(2 * math.pi * math.e)
-            )
+            units = GaussianFactory(space, squash=False).log_scale  # entropy is in the space's
+            gaussian = math.log(0.005) + 0.5 * math.log(2 * math.pi * math.e)
+            total += math.prod(leaf.shape) * gaussian + units
     return total

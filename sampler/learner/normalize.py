@@ -7,11 +7,14 @@ tensors on any device, which stay where they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from sampler.batch import SequenceBatch
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -117,26 +120,48 @@ class RewardScaler:
         lane_id: np.ndarray,
         mask: np.ndarray | None = None,
         overlap: int = 0,
+        begins: np.ndarray | None = None,
     ) -> None:
         """Adds rows: `rewards` [B, T]; `ends` [B, T] (terminated or truncated); `lane_id` [B].
 
         Rows of one lane must be in the order of time. `mask` [B, T]: False steps are not counted
         and restart the accumulator. `overlap`: first steps of each row that repeat an earlier row.
+        `begins` [B] (bool): rows whose first new step begins an episode, whatever came before.
         """
         rewards, ends = rewards[:, overlap:], ends[:, overlap:]
         mask = np.ones(rewards.shape, bool) if mask is None else mask[:, overlap:]
+        begins = np.zeros(len(rewards), bool) if begins is None else begins
         missing = int(lane_id.max(initial=-1)) + 1 - len(self.returns)
         if missing > 0:
             self.returns = np.pad(self.returns, (0, missing))
         returns = np.empty(rewards.shape, np.float64)
         for rows in _rounds(lane_id):
-            current = self.returns[lane_id[rows]]
+            current = np.where(begins[rows], 0.0, self.returns[lane_id[rows]])
             for t in range(rewards.shape[1]):
                 current = np.where(mask[rows, t], self.gamma * current + rewards[rows, t], 0.0)
                 returns[rows, t] = current
                 current = np.where(ends[rows, t], 0.0, current)
             self.returns[lane_id[rows]] = current
         self.statistics.update(returns, mask)
+
+    def count(self, rewards: np.ndarray, batch: SequenceBatch) -> None:
+        """Adds the rewards [B, T] to be learned from a batch, but for rows that were given up and
+        for what is not finite, which would spoil the statistics for ever.
+
+        A lane whose environment was replaced begins an episode though its last one never ended.
+        """
+        overlap, real = batch.spec.overlap, batch.mask
+        order = np.lexsort((batch.age[:, 0], batch.episode_id[:, 0], batch.lane_id))
+        order = order[real[order].any(1)]
+        counted = real & np.isfinite(rewards)
+        self.update(
+            np.where(counted, rewards, 0)[order],
+            (batch.terminated | batch.truncated)[order],
+            batch.lane_id[order],
+            counted[order],
+            overlap,
+            batch.is_first[order, overlap],
+        )
 
     def scale(self, rewards: Array) -> Array:
         """rewards / std of the returns, within +-clip; any shape, numpy or torch, float32."""

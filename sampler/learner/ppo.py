@@ -120,10 +120,12 @@ class PPO(ActorCritic):
         now = self.predict(part)
         if config.normalise_advantages:
             advantages = normalize_advantages(advantages, valid)
-        ratios = now.log_ratios
-        policy = ppo_loss(ratios, torch.zeros_like(ratios), advantages, config.clip, mask=valid)
+        log_ratios = now.log_ratios
+        policy = ppo_loss(
+            log_ratios, torch.zeros_like(log_ratios), advantages, config.clip, mask=valid
+        )
         values = now.values[:, : targets.shape[1]]
         value = value_loss(values, targets, part.values, config.value_clip or None, valid)
-        clipped = clip_fraction(ratios.detach(), config.clip, mask=valid)
+        clipped = clip_fraction(log_ratios.detach(), config.clip, mask=valid)
         self.descend(part, now, targets, policy, value, {"losses/clipfrac": clipped})
-        return float(approximate_kl(ratios.detach(), valid)) if config.target_kl else 0.0
+        return float(approximate_kl(log_ratios.detach(), valid)) if config.target_kl else 0.0

@@ -220,7 +220,9 @@ class QLearner(Learner):
         rows = self._real_rows(batch)
         if len(rows):
             self._update_normaliser(rows)
-            self._update_reward_scaler(rows)
+            if self.reward_scaler is not None:
+                rewards = self._bounded(torch.from_numpy(rows.rewards)).numpy()
+                self.reward_scaler.count(rewards, rows)
             self.insert(rows)
         if self.stored_steps >= config.learning_starts or self._full:
             self.ratio.sampled += new_steps
@@ -299,18 +301,6 @@ class QLearner(Learner):
             new[:, : batch.spec.overlap] = False
             new = np.pad(new, ((0, 0), (0, 1)))  # the last observation is the next row's first
             update(batch.to(self.device).model_obs, torch.from_numpy(new).to(self.device))
-
-    def _update_reward_scaler(self, batch: SequenceBatch) -> None:
-        if self.reward_scaler is None:
-            return
-        order = np.lexsort((batch.age[:, 0], batch.episode_id[:, 0], batch.lane_id))
-        self.reward_scaler.update(
-            self._bounded(torch.from_numpy(batch.rewards)).numpy()[order],
-            (batch.terminated | batch.truncated)[order],
-            batch.lane_id[order],
-            batch.mask[order],
-            batch.spec.overlap,
-        )
 
     # ---- pieces for `insert` and `learn`
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -28,9 +28,6 @@ from sampler.learner.state_drift import RowLinks, delta_q
 from sampler.learner.targets import IDENTITY, RESCALE, double_q_values, transformed_n_step
 from sampler.shm.store import StoreSpec
 from sampler.spaces import map_leaves
-
-if TYPE_CHECKING:
-    pass
 
 DRIFT_EVERY = 100  # updates between two measurements of the state's drift
 DRIFT_ROWS = 16  # rows in a measurement

@@ -33,10 +33,12 @@ class Normaliser(nn.Module):
     def update(self, x: Tensor, mask: Tensor | None = None) -> None:
         """Merge samples x [N, D], where `mask` (N bools of any shape) is True.
 
+        Samples with an infinity or a NaN are left out: they would spoil the statistics for ever.
         Exact merging of mean and variance: Chan, Golub and LeVeque (1979).
         """
         if mask is not None:
             x = x[mask.reshape(-1)]
+        x = x[x.isfinite().all(1)]
         if len(x) == 0:
             return
         x = x.double()

@@ -1,22 +1,14 @@
 from __future__ import annotations
 
-import csv
 import json
 import math
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
-from helpers.processes import PATIENCE
+from helpers.runs import SMALL, only_run, rows_of, words
 
 from cli import evaluate, train, training
 from cli.training import crowding, resumed_seed
@@ -28,26 +20,9 @@ from sampler.learner.trainer import Progress
 ROOT = Path(__file__).parents[2]
 
 
-def words(text):
-    return text.split()
-
-
-SMALL = words("--env CartPole-v1 --workers 1 --envs-per-worker 4 --rollout 8 --batch 4")
-
-
 def run_in(folder, *arguments):
     """The command in this process, all of the sampler included."""
     return train.run([*arguments, "--run-dir", str(folder)])
-
-
-def rows_of(run):
-    with (run / "metrics.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def only_run(folder):
-    (run,) = (path for path in folder.iterdir() if not path.is_symlink())
-    return run
 
 
 @pytest.fixture
@@ -298,137 +273,3 @@ def test_mistakes_in_evaluation_are_one_line(trained, capfd, arguments, code, me
     err = capfd.readouterr().err
     assert message in err
     assert err.count("\n") == 1
-
-
-def command(folder, *arguments, module="cli.train", **variables):
-    """The command as users run it: a process of its own, with all of its workers."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        cwd=folder,
-        env=environment | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def wait_for(process, start):
-    """Read the command's output up to a line that begins with `start`."""
-    for line in process.stdout:
-        if line.startswith(start):
-            return
-    raise AssertionError(f"{start!r} was never printed: {process.stderr.read()}")
-
-
-@pytest.mark.slow
-def test_the_whole_command_with_evaluation(tmp_path):
-    often = words("--total-steps 6000 --eval-every 3000 --eval-episodes 4 --log-every 1")
-    process = command(tmp_path, *SMALL, *often)
-    out, err = process.communicate(timeout=180)
-    assert process.returncode == 0, err
-    assert err == ""
-    assert "evaluated step" in out
-    run = only_run(tmp_path / "runs")
-    assert (run / "checkpoints" / "best.pt").exists()
-    assert not list((run / "checkpoints").glob("evaluated*"))
-    evaluated = [row for row in rows_of(run) if row["eval/episodic_return"]]
-    assert int(evaluated[-1]["step"]) == int(rows_of(run)[-1]["step"])
-    process = command(tmp_path, "--checkpoint", "best", module="cli.evaluate")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert "10 whole games" in out
-
-
-@pytest.fixture
-def temporary():
-    """An empty folder in place of /tmp; not pytest's, whose names are too long for sockets."""
-    with tempfile.TemporaryDirectory(prefix="train-") as folder:
-        yield Path(folder)
-
-
-def left_in(temporary):
-    """What is in the folder, except torch's cache, which all runs share."""
-    return [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("send", [os.kill, os.killpg])
-def test_a_signal_ends_a_run_with_a_checkpoint_and_nothing_left(
-    tmp_path, temporary, number, code, send
-):
-    """Also one that the whole group gets, as from a terminal or from `timeout`."""
-    process = command(tmp_path, *SMALL, "--total-steps", "10000000", TMPDIR=str(temporary))
-    wait_for(process, "first batch")
-    time.sleep(1.0)
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert children
-    sent = time.monotonic()
-    send(process.pid, number)
-    _, err = process.communicate(timeout=30)
-    assert time.monotonic() - sent < 5.0
-    assert process.returncode == code
-    assert err.count("\n") == 1
-    assert f"--resume {only_run(tmp_path / 'runs')}" in err
-    _, alive = psutil.wait_procs(children, timeout=PATIENCE)
-    assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
-    assert left_in(temporary) == []
-    state, _ = CheckpointStore(only_run(tmp_path / "runs") / "checkpoints").load_latest()
-    assert state["steps"] > 0
-
-
-@pytest.mark.slow
-def test_a_second_signal_ends_a_run_at_once_with_nothing_left(tmp_path, temporary):
-    process = command(tmp_path, *SMALL, "--total-steps", "10000000", TMPDIR=str(temporary))
-    wait_for(process, "first batch")
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
-    process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err == ""
-    psutil.wait_procs(children, timeout=PATIENCE)
-    assert left_in(temporary) == []
-
-
-@pytest.mark.slow
-def test_a_signal_leaves_an_endless_update_and_saves(tmp_path):
-    process = command(tmp_path, *SMALL, *words("--algo ppo --learner.epochs 10000000"))
-    wait_for(process, "writing to")
-    time.sleep(5.0)  # by now the first update has begun
-    process.send_signal(signal.SIGINT)
-    sent = time.monotonic()
-    _, err = process.communicate(timeout=30)
-    assert time.monotonic() - sent < 5.0
-    assert process.returncode == 130
-    assert err.count("\n") == 1
-    assert CheckpointStore(only_run(tmp_path / "runs") / "checkpoints").paths()
-
-
-@pytest.mark.slow
-def test_a_signal_while_workers_start_ends_in_one_line(tmp_path):
-    process = command(tmp_path, *SMALL)
-    wait_for(process, "appo with settings")  # the preset is chosen
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert err.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_few_open_files_are_one_line(tmp_path):
-    shell = 'ulimit -n 16; exec "$0" -m cli.train --env CartPole-v1'
-    command = ["sh", "-c", shell, sys.executable]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10 * PATIENCE)
-    assert ran.returncode == 2
-    assert re.fullmatch(r"fastrl-train: error: 1 .* the limit is 16; raise it .*\n", ran.stderr)
-
-
-@pytest.mark.slow
-def test_help_is_quick_and_complete(tmp_path):
-    out, _ = command(tmp_path, "--help").communicate(timeout=60)
-    for group in ("environment", "sampler", "learner", "model", "logging", "evaluation"):
-        assert f"{group} options" in out

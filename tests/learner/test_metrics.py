@@ -85,6 +85,11 @@ def test_entropy_floor_of_every_space():
     box = gym.spaces.Box(-1, 1, (2,))
     collapsed = torch.distributions.Normal(0.0, 0.005).entropy() * 2
     assert entropy_floor(box) == pytest.approx(float(collapsed))
+    for half in (1e-3, 200.0):
+        narrow = torch.distributions.Normal(0.0, 0.005 * half).entropy() * 2
+        assert entropy_floor(gym.spaces.Box(-half, half, (2,))) == pytest.approx(float(narrow))
+    free = gym.spaces.Box(-np.inf, np.inf, (2,))
+    assert entropy_floor(free) == pytest.approx(float(collapsed))
     assert entropy_floor(gym.spaces.Tuple((binary, box))) == pytest.approx(
         float(collapsed) + 0.01 * np.log(4)
     )

@@ -214,6 +214,19 @@ def test_masked_and_overlapping_steps_are_not_counted():
     assert scaler.statistics.var == pytest.approx(np.var(expected))
 
 
+def test_a_lane_that_begins_an_episode_forgets_the_one_that_never_ended():
+    """As where its worker was restarted."""
+    scaler = RewardScaler(0.5)
+    going_on = np.zeros((2, 2), bool)
+    lanes = np.array([0, 1])
+    scaler.update(np.full((2, 2), 4.0), going_on, lanes)
+    scaler.update(np.full((2, 2), 8.0), going_on, lanes, begins=np.array([False, True]))
+    expected = [4, 6, 4, 6, 11, 13.5, 8, 12]
+    assert scaler.statistics.mean == pytest.approx(np.mean(expected))
+    assert scaler.statistics.var == pytest.approx(np.var(expected))
+    assert scaler.returns.tolist() == [13.5, 12.0]
+
+
 def test_scaled_rewards_keep_sign_and_type():
     scaler = RewardScaler(0.99, clip=5.0)
     scaler.update(np.ones((2, 50), np.float32), np.zeros((2, 50), bool), np.array([0, 1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 
@@ -45,6 +46,18 @@ def test_statistics_travel_with_the_weights_and_are_clipped(build):
     obs = torch.randn(5, 4)
     assert torch.equal(copy_.observations(obs)[1], model.observations(obs)[1])
     assert model.observations(obs + 1e6)[1].tolist() == [[10.0] * 4] * 5
+
+
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
+def test_what_is_not_finite_is_not_counted(build, bad):
+    """Boxes without bounds may hold an infinity: it is clipped like whatever is far away."""
+    model = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
+    other = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
+    obs = torch.randn(20, 4)
+    spoilt = torch.cat((obs, torch.tensor([[0.0, bad, 0.0, 0.0]])))
+    model.update_normaliser(spoilt)
+    other.update_normaliser(obs)
+    assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
 
 
 def test_the_first_statistics_change_nothing(build):
