@@ -28,12 +28,13 @@ POINTS = 60  # of a drawn curve
 INTRODUCTION = """\
 # Learning curves
 
-Written by `python -m perf.learning`: it runs each command below with the seeds in place of S, lets
-the final weights play greedy games with `fastrl-eval`, and keeps curves (`TASK.csv`), scores
-(`TASK.json`) and pictures. Steps are agent steps, returns raw whole-game scores, times those of
-training alone. Scores are those of the final weights, whatever came before. A bar is met when every
-seed meets it. Pictures show mean and standard deviation over the seeds, of games played while
-training; dots are the scores of the final weights, dashed lines the bars.
+Written by `python -m perf.learning`: it runs each command below with the seeds in place of S (Atari
+is trained by hand, with seed 0, and brought in), lets the final weights play greedy games with
+`fastrl-eval`, and keeps curves (`TASK.csv`), scores (`TASK.json`) and pictures. Steps are agent
+steps, returns raw whole-game scores, times those of training alone. Scores are those of the final
+weights, whatever came before. A bar is met when every seed meets it. Pictures show mean and
+standard deviation over the seeds, of games played while training; dots are the scores of the final
+weights, dashed lines the bars.
 """
 
 
@@ -240,8 +241,9 @@ def met(task: Task, variant: str, runs: Sequence[Run]) -> str:
     if None in verdicts:
         return "-"
     missing = len(set(task.seeds) - {run.seed for run in runs})
-    ran = f" ({missing} of {len(task.seeds)} seeds to come)" if missing else ""
-    return ("yes" if all(verdicts) else f"no: {sum(map(bool, verdicts))} of {len(runs)}") + ran
+    if missing and all(verdicts):
+        return f"{missing} of {len(task.seeds)} seeds to come"
+    return "yes" if all(verdicts) else f"no: {sum(map(bool, verdicts))} of {len(runs)}"
 
 
 def number(value: float) -> str:
@@ -263,12 +265,14 @@ def section(name: str, results: Results) -> str:
 
 
 def beside(task: Task, variant: str, runs: Iterable[Run]) -> str:
-    """Where a variant's curve ended, and what the reference has there, as a sentence."""
+    """The last tenth of a variant's curve, and of the reference until there, as a sentence."""
     steps, mean, _ = mean_and_spread(runs)
     if not len(steps):
         return ""
-    published = np.interp(steps[-1], *np.array(task.reference).T)
+    last = steps >= 0.9 * steps[-1]
+    published = np.interp(steps[last], *np.array(task.reference).T)
     return (
-        f"At {steps[-1]:,.0f} steps {variant} returned {number(mean[-1])}, "
-        f"{task.reference_name} {number(published)}."
+        f"In the last tenth of its {steps[-1]:,.0f} steps {variant} returned "
+        f"{number(mean[last].mean())} while training, {task.reference_name} "
+        f"{number(published.mean())} at the same steps."
     )

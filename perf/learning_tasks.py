@@ -167,7 +167,8 @@ TASKS = {
             "apex": Variant(f"{PONG} {ATARI_APEX} --total-seconds 3600"),
         },
         "On two cores, acting in bfloat16 where nothing else is said. APPO was stopped when it had "
-        "learned the game, Ape-X after an hour.",
+        "learned the game, long before the step at which its learning rate would have been 0; "
+        "Ape-X after an hour.",
         games=20,
         seeds=(0,),
         by_hand=True,
@@ -177,7 +178,8 @@ TASKS = {
         {
             "appo": Variant(f"--env BreakoutNoFrameskip-v4 {ATARI_APPO} --total-seconds 3600"),
         },
-        "As far as an hour on two cores brings it, beside CleanRL's published PPO at equal steps.",
+        "As far as an hour on two cores brings it, a third of the way to a learning rate of 0, "
+        "beside CleanRL's published PPO at equal steps.",
         games=20,
         seeds=(0,),
         by_hand=True,
