@@ -6,7 +6,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from math import ceil
+from math import ceil, gcd
 from pathlib import Path
 from typing import Any
 
@@ -243,9 +243,12 @@ def crowding(config: SamplerConfig, cores: int) -> str | None:
     if config.workers <= cores or config.serial:
         return None
     lanes = ceil(config.lanes / cores / config.groups) * config.groups
+    # a group's rows are finished together: larger ones would make larger batches
+    groups = max(config.groups, lanes // gcd(lanes, config.batch))
+    kept = "" if groups == config.groups else f" --groups {groups}"
     return (
         f"{config.workers} rollout workers share {cores} core{'s' if cores > 1 else ''}: "
-        f"--workers {cores} --envs-per-worker {lanes} steps as many environments, and faster"
+        f"--workers {cores} --envs-per-worker {lanes}{kept} steps as many environments, and faster"
     )
 
 

@@ -145,6 +145,24 @@ TASKS = {
         "-1, guesses about -0.5. Rows of 16 steps are shorter than an episode, so the card is "
         "remembered in the stored state.",
     ),
+    "workers": Task(
+        "CartPole-v1, by number of workers",
+        {
+            f"{workers} x {16 // workers}": Variant(
+                small(
+                    "CartPole-v1",
+                    "appo",
+                    200_000,
+                    f"--workers {workers} --envs-per-worker {16 // workers}",
+                ),
+                at_least=475,
+            )
+            for workers in (1, 2, 4, 8, 16)
+        },
+        "Sixteen environments, workers x environments in each. However many workers there are, the "
+        "batches are as large and the curves alike.",
+        seeds=(0,),
+    ),
     "precision": Task(
         "bfloat16 inference, CartPole-v1",
         {

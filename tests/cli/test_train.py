@@ -4,9 +4,12 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from helpers.runs import SMALL, only_run, rows_of, words
 
@@ -15,6 +18,7 @@ from cli.training import crowding, resumed_seed
 from sampler.config import SamplerConfig
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.guards import FiniteGuard
+from sampler.learner.presets import choose_preset
 from sampler.learner.trainer import Progress
 
 ROOT = Path(__file__).parents[2]
@@ -236,8 +240,19 @@ def test_crowding_names_flags_that_give_as_many_environments():
     line = crowding(config, cores=2)
     assert line is not None
     assert "32 rollout workers share 2 cores" in line
-    assert "--workers 2 --envs-per-worker 128" in line
+    assert "--workers 2 --envs-per-worker 128 --groups 4 steps" in line
+    few = crowding(replace(config, workers=4), cores=2)
+    assert few is not None
+    assert "--workers 2 --envs-per-worker 16 steps" in few
     assert crowding(config, cores=32) is None
+
+
+def test_what_crowding_advises_leaves_the_batch_as_it_is():
+    images = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    actions = gym.spaces.Discrete(4)
+    usual = choose_preset("appo", images, actions, workers=32)
+    advised = choose_preset("appo", images, actions, workers=2, envs_per_worker=128, groups=4)
+    assert advised.sampler["batch"] == usual.sampler["batch"] == 32
 
 
 def test_resumed_runs_use_other_streams():
