@@ -50,7 +50,7 @@ def mask_size(space: gym.Space) -> int:
     return sum(_leaf_mask_size(leaf.space) for leaf in leaves(space, "actions"))
 
 
-def flatten_mask(space: gym.Space, mask: Any) -> np.ndarray:
+def flatten_mask(space: gym.Space, mask: Any, final: bool = False) -> np.ndarray:
     """An environment's action mask as one bool array [A]; True marks what may be chosen.
 
     Args:
@@ -58,13 +58,19 @@ def flatten_mask(space: gym.Space, mask: Any) -> np.ndarray:
             array or a tuple of arrays for a MultiDiscrete one, an array for a MultiBinary one
             (True: the bit may be 1; it may always be 0), anything or None for a Box. None for a
             leaf permits everything in it.
+        final: of an episode's last observation, from which no action follows: where it permits
+            none, it counts as permitting all.
 
-    Raises EnvError where the sizes do not match.
+    Raises EnvError where the sizes do not match, or no action is permitted.
     """
-    if isinstance(space, spaces.Dict | spaces.Tuple) and isinstance(mask, dict | tuple | list):
+    if (isinstance(space, spaces.Dict) and isinstance(mask, dict)) or (
+        isinstance(space, spaces.Tuple) and isinstance(mask, tuple | list)
+    ):
         nested: Any = mask
         try:
-            parts = [flatten_mask(child, nested[key]) for key, child in _children(space).items()]
+            parts = [
+                flatten_mask(child, nested[key], final) for key, child in _children(space).items()
+            ]
         except (KeyError, IndexError) as error:
             raise EnvError(f"the action mask has no entry {error} for {space}") from None
         return np.concatenate(parts)
@@ -75,6 +81,8 @@ def flatten_mask(space: gym.Space, mask: Any) -> np.ndarray:
     if flat.size != size:
         raise EnvError(f"the action mask has {flat.size} entries, but {space} needs {size}")
     if not _permits_one_of_each(space, flat):
+        if final:
+            return np.ones(size, bool)
         raise EnvError(f"the action mask permits no action of {space}; permit at least one")
     return flat
 
@@ -93,10 +101,16 @@ def _arrays(mask: Any) -> list[Any]:
 
 def _permits_one_of_each(space: gym.Space, mask: np.ndarray) -> bool:
     """Whether every choice that a leaf asks for has a permitted answer."""
-    if isinstance(space, spaces.MultiDiscrete):
-        ends = np.cumsum(space.nvec.ravel())
-        return bool(np.logical_or.reduceat(mask, np.append(0, ends[:-1])).all())
-    return not isinstance(space, spaces.Discrete) or bool(mask.any())
+    begin = 0
+    for leaf in leaves(space, "actions"):
+        end = begin + _leaf_mask_size(leaf.space)
+        if isinstance(leaf.space, spaces.Discrete | spaces.MultiDiscrete):
+            choices = np.ravel(getattr(leaf.space, "nvec", end - begin))
+            first = begin + np.append(0, np.cumsum(choices)[:-1])
+            if not np.logical_or.reduceat(mask[:end], first).all():
+                return False
+        begin = end
+    return True
 
 
 def _leaf_mask_size(space: gym.Space) -> int:

@@ -109,7 +109,8 @@ class EnvLanes:
             observation, info = unpack(self.envs[lane].reset(seed=seed), 2, "reset")
             self.writer.write(observation, observations, lane, at)
             if mask is not None:
-                write_mask(mask[lane, mask_at], self.action_space, observation, info)
+                given = find_mask(observation, info)
+                write_mask(mask[lane, mask_at], self.action_space, given)
         self.restart[lane] = False
         score, game_over = info.get("reset_reward", 0.0), info.get("game_over", False)
         if score or game_over:
@@ -144,7 +145,8 @@ class EnvLanes:
                 )
                 self.writer.write(observation, observations, lane, at)
                 if mask is not None:
-                    write_mask(mask[lane, mask_at], self.action_space, observation, info)
+                    given, final = find_mask(observation, info), bool(terminated or truncated)
+                    write_mask(mask[lane, mask_at], self.action_space, given, final)
             rewards[lane] = reward
             if terminated or truncated:
                 restart[lane] = True
@@ -192,7 +194,7 @@ class VectorLanes:
         observation, info = unpack(returned, 2, "reset")
         self._write(observation, observations, at)
         if mask is not None:
-            self._write_masks(mask[:, -1], observation, info)
+            self._write_masks(mask[:, -1], observation, info, np.zeros_like(self.restart))
 
     def step(
         self,
@@ -214,12 +216,12 @@ class VectorLanes:
                     "return one for each lane"
                 )
         self._write(observation, observations, at)
+        ended = (terminated | truncated) & ~self.restart
         if mask is not None:
-            self._write_masks(mask[:, mask_at], observation, info)
+            self._write_masks(mask[:, mask_at], observation, info, ended)
         result = self.result
         result.rewards = np.where(self.restart, 0.0, rewards).tolist()
         result.resets = np.flatnonzero(self.restart).tolist()
-        ended = (terminated | truncated) & ~self.restart
         game_over = info.get("game_over", np.ones(len(ended), bool))
         result.ended = [
             (lane, bool(terminated[lane]), bool(truncated[lane]), bool(game_over[lane]))
@@ -233,12 +235,17 @@ class VectorLanes:
         for leaf, part, target in zip(self.leaves, parts, observations, strict=True):
             target[:, at] = checked_array(leaf, part, (len(target), *leaf.shape))
 
-    def _write_masks(self, target: np.ndarray, observation: Any, info: dict[str, Any]) -> None:
-        source = info if "action_mask" in info else observation
-        if not isinstance(source, dict) or "action_mask" not in source:
-            raise EnvError(MASK_MISSING)
-        for lane_target, mask in zip(target, source["action_mask"], strict=True):
-            lane_target[...] = flatten_mask(self.action_space, mask)
+    def _write_masks(
+        self, target: np.ndarray, observation: Any, info: dict[str, Any], ended: np.ndarray
+    ) -> None:
+        """Copy the action masks [lanes, A]; `ended` [lanes]: from where no action follows."""
+        masks = find_mask(observation, info)
+        given = info.get(
+            "_action_mask", np.ones(len(target), bool)
+        )  # Gymnasium's word on which lanes have one
+        for lane, lane_target in enumerate(target):
+            mask = of_lane(masks, lane) if masks is not None and given[lane] else None
+            write_mask(lane_target, self.action_space, mask, bool(ended[lane]))
 
     def close(self) -> None:
         close(self.env)
@@ -291,16 +298,29 @@ def for_environment(
     return flatten(space, convert(unflatten(space, copies)))
 
 
-def write_mask(
-    target: np.ndarray, space: gym.Space, observation: Any, info: dict[str, Any]
-) -> None:
-    """Copy the action mask [A] from the observation or the info into `target`."""
+def find_mask(observation: Any, info: dict[str, Any]) -> Any:
+    """The action mask that came with a step: from the info, or else from the observation."""
     mask = info.get("action_mask")
     if mask is None and isinstance(observation, dict):
         mask = observation.get("action_mask")
-    if mask is None:
+    return mask
+
+
+def of_lane(batched: Any, lane: int) -> Any:
+    """One lane's part of what a vector environment has put together: nested arrays [lanes, ...]."""
+    if isinstance(batched, dict):
+        return {key: of_lane(part, lane) for key, part in batched.items()}
+    if isinstance(batched, tuple):
+        return tuple(of_lane(part, lane) for part in batched)
+    return batched[lane]
+
+
+def write_mask(target: np.ndarray, space: gym.Space, mask: Any, final: bool = False) -> None:
+    """Copy an action mask into `target` [A]. The one of an episode's last observation (`final`),
+    from which no action follows, may be missing or permit none; then all is permitted."""
+    if mask is None and not final:
         raise EnvError(MASK_MISSING)
-    target[...] = flatten_mask(space, mask)
+    target[...] = flatten_mask(space, mask, final)
 
 
 def check_autoreset(env: gym.vector.VectorEnv) -> None:

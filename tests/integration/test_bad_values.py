@@ -197,35 +197,6 @@ def test_spaces_that_differ_between_instances(kind):
         Sampler(replace(SERIAL, env=env))
 
 
-class Masked(Faulty):
-    def __init__(self, mask):
-        super().__init__(info=lambda t: {"action_mask": mask(t)} if mask(t) is not None else {})
-
-
-@pytest.mark.parametrize(
-    ("mask", "message"),
-    [
-        (lambda t: None if t == 3 else [1, 0, 1], "no action_mask in this step's info, though"),
-        (lambda t: [1, 0, 1, 1][: 3 + (t == 3)], "the action mask has 4 entries, but Discrete"),
-        (lambda t: [t != 3] * 3, "the action mask permits no action"),
-    ],
-)
-def test_action_masks_that_are_wrong(mask, message):
-    with pytest.raises(EnvError, match=message):
-        sample(replace(SERIAL, env=lambda: Masked(mask)))
-
-
-def test_masked_actions_are_never_taken():
-    with Sampler(replace(SERIAL, env=lambda: Masked(lambda t: [1, 0, t % 2]))) as sampler:
-        for _ in range(5):
-            batch = sampler.get_batch()
-            chosen = np.take_along_axis(batch.action_mask[:, :-1], batch.actions[..., None], 2)
-            assert chosen.all()
-            np.testing.assert_allclose(
-                batch.log_probs, -np.log(batch.action_mask[:, :-1].sum(-1)), rtol=1e-6
-            )
-
-
 class Vector(gym.vector.SyncVectorEnv):
     def __init__(self, **kwargs):
         super().__init__([lambda: Faulty(**kwargs)] * 2)

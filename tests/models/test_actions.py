@@ -91,6 +91,21 @@ def test_masks_may_be_flat_or_nested():
     assert flatten_mask(spaces.Discrete(3), None).all()
 
 
+@pytest.mark.parametrize(
+    ("space", "forbidding"),
+    [
+        (spaces.Discrete(3), [0, 0, 0]),
+        (spaces.MultiDiscrete([2, 3]), [1, 0, 0, 0, 0]),
+        (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(2)}), [1, 1, 0, 0]),
+        (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.MultiBinary(1)}), {"a": [0, 0], "b": 1}),
+    ],
+)
+def test_something_must_be_permitted_but_after_the_last_action(space, forbidding):
+    with pytest.raises(EnvError, match="permits no action"):
+        flatten_mask(space, forbidding)
+    assert flatten_mask(space, forbidding, final=True).all()
+
+
 def test_masks_of_the_wrong_size_are_refused():
     with pytest.raises(EnvError, match="2 entries, but Discrete\\(3\\) needs 3"):
         flatten_mask(spaces.Discrete(3), [True, False])
