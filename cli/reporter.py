@@ -87,6 +87,11 @@ class Reporter:
         waited = self._shown - self._started - progress.learner_update
         self._display.message(f"first batch {waited:.1f} s after the start of the command")
 
+    def finish(self, progress: Progress) -> None:
+        """Write a last row if anything came since the one before."""
+        if self._updates:
+            self.log(progress)
+
     def log(self, progress: Progress) -> None:
         """Write a row: means over everything since the row before."""
         stats = self._sampler.stats()

@@ -168,7 +168,7 @@ def _run(
             saver.save()  # the learner is as good as before
             raise
         saver.save()
-        reporter.log(progress)
+        reporter.finish(progress)
         if evaluation is not None and not signals.requested:
             display.message("waiting for the evaluation of the last weights")
             evaluation.finish(lambda: signals.requested)

@@ -29,7 +29,10 @@ class A2CConfig(ActorCriticConfig):
 
 
 class A2C(ActorCritic):
-    """One optimiser step on each batch made by the newest policy."""
+    """One optimiser step on each batch made by the newest policy.
+
+    Nothing is clipped, and the approximate KL from the acting policy is 0: they are the same.
+    """
 
     config: A2CConfig
     sync = True

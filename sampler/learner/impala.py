@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING, Literal
 
 from sampler.errors import ConfigError
 from sampler.learner.actor_critic import ActorCritic, ActorCriticConfig
 from sampler.learner.base import Publish, check_range
-from sampler.learner.losses import policy_gradient_loss, value_loss
+from sampler.learner.losses import policy_gradient_loss, reduce, value_loss
 from sampler.learner.targets import vtrace
 
 if TYPE_CHECKING:
@@ -69,5 +70,7 @@ class IMPALA(ActorCritic):
             valid, reduction = part.valid, config.reduction
             policy = policy_gradient_loss(now.log_probs, advantages, valid, reduction)
             value = value_loss(now.values[:, :-1], vs, mask=valid, reduction=reduction)
-            self.descend(part, now, vs, policy, value, {}, reduction)
+            bounded = (now.log_ratios.detach() > log(config.clip_rho)).float()
+            clipped = {"losses/clipfrac": reduce(bounded, valid)}
+            self.descend(part, now, vs, policy, value, clipped, reduction)
         return self.finish(part, publish)

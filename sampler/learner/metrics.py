@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,14 +57,15 @@ def lag_metrics(lag: np.ndarray, real: np.ndarray, used: np.ndarray) -> dict[str
 class Alarms:
     """Watches the metrics of successive updates and says, once per fault, what is going wrong.
 
-    A fault must hold for `patience` updates in a row; it is reported again only after it went away
-    and came back.
+    A fault must show in half of the last `patience` updates, for single figures are noisy; it is
+    reported again only after as many without it.
     """
 
     def __init__(self, action_space: gym.Space, patience: int = 100) -> None:
         self.patience = patience
         self._entropy_floor = entropy_floor(action_space)
-        self._bad: dict[str, int] = {}
+        self._recent: dict[str, deque[bool]] = {}
+        self._reported: set[str] = set()
         self._lag_start: float | None = None
         self._updates = 0
 
@@ -77,8 +79,16 @@ class Alarms:
         ]
 
     def _persists(self, name: str, fault: bool) -> bool:
-        self._bad[name] = self._bad.get(name, 0) + 1 if fault else 0
-        return self._bad[name] == self.patience
+        """Take in whether a fault shows; True where it has to be reported now."""
+        recent = self._recent.setdefault(name, deque(maxlen=self.patience))
+        recent.append(fault)
+        if not any(recent):
+            self._reported.discard(name)
+        bad = len(recent) == self.patience and 2 * sum(recent) >= self.patience
+        if not bad or name in self._reported:
+            return False
+        self._reported.add(name)
+        return True
 
     def _faults(self, metrics: Mapping[str, float]) -> dict[str, tuple[bool, str]]:
         def value(name: str, default: float = 0.0) -> float:
@@ -95,7 +105,7 @@ class Alarms:
         if "losses/approx_kl" in metrics:
             kl = value("losses/approx_kl")
             faults["kl"] = (
-                kl > 0.2,
+                kl > 0.1,
                 f"approximate KL is high ({kl:.3g}): updates move the policy too far; lower the "
                 "learning rate, the epochs or the policy lag",
             )

@@ -130,3 +130,16 @@ def test_what_goes_wrong_is_said_once(setup, capsys):
     for step in range(1, 200):
         batch(setup, 0.01, step, {"losses/entropy": 0.0})
     assert capsys.readouterr().err.count("warning: entropy is gone") == 1
+
+
+def test_the_last_row_is_written_once(setup):
+    batch(setup, 1, 100, {"losses/a": 1.0})
+    last = batch(setup, 6, 700, {"losses/a": 3.0})
+    setup.reporter.finish(last)
+    assert [row["step"] for row in rows(setup)] == ["700"]
+    last = batch(setup, 1, 800, {"losses/a": 5.0})
+    setup.reporter.finish(last)
+    assert [(row["step"], row["losses/a"]) for row in rows(setup)] == [
+        ("700", "2"),
+        ("800", "5"),
+    ]

@@ -76,3 +76,16 @@ def test_weights_after_an_update_equal_the_plain_formula(
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
     # whatever the losses' reduction, the entropy is reported per step
     assert 0 < metrics["losses/entropy"] < np.log(4)
+
+
+def test_the_share_of_bounded_ratios_is_reported(tiny_model, random_fields, batch_from):
+    model = tiny_model(ACTIONS)
+    fields = random_fields(model, ACTIONS)
+    batch = batch_from(fields, ACTIONS)
+    learner = IMPALA(copy.deepcopy(model), OBS, ACTIONS, IMPALAConfig(clip_rho=1.1), device="cpu")
+    drift(learner.model)
+    ratios = learner.predict(learner.rollout(batch)).log_ratios.exp().detach().numpy()
+    share = (ratios > 1.1)[fields["mask"]].mean()
+    assert 0 < share < 1
+    metrics = learner.update(batch, lambda: None)
+    assert metrics["losses/clipfrac"] == pytest.approx(share)

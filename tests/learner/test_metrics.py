@@ -59,11 +59,22 @@ def test_a_fault_is_reported_once_when_it_persists(fault, words):
         assert alarms.check(GOOD) == []
     bad = {**GOOD, **fault}
     messages = [alarms.check(bad) for _ in range(20)]
-    assert [len(m) for m in messages] == [0] * 4 + [1] + [0] * 15
-    assert words in messages[4][0]
-    assert alarms.check(GOOD) == []
-    again = [alarms.check(bad) for _ in range(5)]
-    assert len(again[-1]) == 1
+    assert [len(m) for m in messages] == [0] * 2 + [1] + [0] * 17
+    assert words in messages[2][0]
+    for _ in range(4):
+        assert alarms.check(GOOD) == []
+    assert not any(alarms.check(bad) for _ in range(5))  # it never went away
+    for _ in range(5):
+        assert alarms.check(GOOD) == []
+    assert [len(alarms.check(bad)) for _ in range(4)] == [0, 0, 1, 0]
+
+
+def test_a_fault_may_spare_some_updates():
+    bad = {**GOOD, "losses/approx_kl": 2.0}
+    often = Alarms(gym.spaces.Discrete(2), patience=10)
+    assert sum(len(often.check(GOOD if i % 3 == 0 else bad)) for i in range(100)) == 1
+    seldom = Alarms(gym.spaces.Discrete(2), patience=10)
+    assert sum(len(seldom.check(bad if i % 3 == 0 else GOOD)) for i in range(100)) == 0
 
 
 def test_good_values_of_constant_returns_are_no_fault():
