@@ -187,7 +187,7 @@ def test_there_is_no_state_after_a_step_that_failed_halfway_or_beside_processes(
 # ---- training
 
 PLAIN = ModelConfig(hidden=(16,))
-LSTM = ModelConfig(core="lstm", core_size=8, hidden=(16,), normalize_observations=True)
+LSTM = ModelConfig(core="lstm", core_size=8, hidden=(16,), normalise_observations=True)
 IMAGES = ModelConfig(hidden=(16,))
 NORMALISED = {"normalise_rewards": True}
 REPLAY = {"save_replay": True, "replay_capacity": 300, "learning_starts": 100, "batch_size": 64}

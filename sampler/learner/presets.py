@@ -211,7 +211,7 @@ CHOICES: dict[tuple[str, str], Choice] = {
 for _algorithm in ALGORITHMS.keys() - OFF_POLICY.keys():
     _sampler, _learner, _ = CHOICES["classic control", _algorithm]
     CHOICES["continuous control", _algorithm] = Choice(
-        _sampler, {**_learner, "entropy_coef": 0.0}, {"normalize_observations": True}
+        _sampler, {**_learner, "entropy_coef": 0.0}, {"normalise_observations": True}
     )
 CHOICES["continuous control", "appo"] = Choice(
     {"workers": 2, "envs_per_worker": 8, "rollout": 64, "batch": 16},
@@ -226,7 +226,7 @@ CHOICES["continuous control", "appo"] = Choice(
         "minibatches": 4,
         "normalise_rewards": True,
     },
-    {"normalize_observations": True},
+    {"normalise_observations": True},
 )
 CHOICES["continuous control", "ppo"] = Choice(
     {"workers": 2, "envs_per_worker": 4, "rollout": 128},
@@ -240,5 +240,5 @@ CHOICES["continuous control", "ppo"] = Choice(
         "minibatches": 8,
         "normalise_rewards": True,
     },
-    {"normalize_observations": True},
+    {"normalise_observations": True},
 )

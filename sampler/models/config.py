@@ -46,7 +46,7 @@ class ModelConfig:
     head_size: int | None = None
     """Width of the hidden layer in each dueling stream; None: 512 where there are images, 128
     otherwise."""
-    normalize_observations: bool = False
+    normalise_observations: bool = False
     """Normalise float vectors by their running mean and variance, clipped at +-10."""
 
     def __post_init__(self) -> None:

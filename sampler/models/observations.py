@@ -86,7 +86,7 @@ class Observations(nn.Module):
         self.float_size = sum(encodings[i].size for i in floats)
         if not self.images and not self.size:
             raise ConfigError(f"the observation space {space} holds no numbers; add some to it")
-        normalize = config.normalize_observations and self.float_size > 0
+        normalize = config.normalise_observations and self.float_size > 0
         self.normaliser = Normaliser(self.float_size) if normalize else None
 
     def forward(self, obs: Any) -> tuple[list[Tensor], Tensor | None]:

@@ -263,7 +263,7 @@ def test_normalised_rewards_follow_a_lane_in_time(tiny_model, random_fields, bat
 def test_observation_statistics_change_between_batches_only(random_fields, batch_from, algorithm):
     """A batch is learned from with the statistics that it was acted with; only the very first one
     is counted beforehand. Each real step's observation counts once."""
-    model = make_model(OBS, DISCRETE, ModelConfig(normalize_observations=True))
+    model = make_model(OBS, DISCRETE, ModelConfig(normalise_observations=True))
     model.units = 0
     changes = {} if algorithm in ("impala", "a2c") else {"epochs": 1, "minibatches": 1}
     learner = learner_of(algorithm, model, DISCRETE, **changes)

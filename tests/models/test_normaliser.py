@@ -16,7 +16,7 @@ def test_normalised_observations_have_mean_0_and_variance_1(build):
     space = spaces.Dict(
         {"a": VECTOR, "b": spaces.Discrete(2), "c": spaces.Box(0, 9, (1,), np.float64)}
     )
-    model = build(make_model, space, spaces.Discrete(2), normalize_observations=True)
+    model = build(make_model, space, spaces.Discrete(2), normalise_observations=True)
     g = torch.Generator().manual_seed(0)
     batches = [
         {
@@ -39,9 +39,9 @@ def test_normalised_observations_have_mean_0_and_variance_1(build):
 
 
 def test_statistics_travel_with_the_weights_and_are_clipped(build):
-    model = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
+    model = build(make_model, VECTOR, spaces.Discrete(2), normalise_observations=True)
     model.update_normaliser(torch.randn(100, 4) * 3 + 5)
-    copy_ = build(make_model, VECTOR, spaces.Discrete(2), seed=1, normalize_observations=True)
+    copy_ = build(make_model, VECTOR, spaces.Discrete(2), seed=1, normalise_observations=True)
     load_weights(copy_, model.state_dict())
     obs = torch.randn(5, 4)
     assert torch.equal(copy_.observations(obs)[1], model.observations(obs)[1])
@@ -51,8 +51,8 @@ def test_statistics_travel_with_the_weights_and_are_clipped(build):
 @pytest.mark.parametrize("bad", [float("inf"), -float("inf"), float("nan")])
 def test_what_is_not_finite_is_not_counted(build, bad):
     """Boxes without bounds may hold an infinity: it is clipped like whatever is far away."""
-    model = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
-    other = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
+    model = build(make_model, VECTOR, spaces.Discrete(2), normalise_observations=True)
+    other = build(make_model, VECTOR, spaces.Discrete(2), normalise_observations=True)
     obs = torch.randn(20, 4)
     spoilt = torch.cat((obs, torch.tensor([[0.0, bad, 0.0, 0.0]])))
     model.update_normaliser(spoilt)
@@ -61,7 +61,7 @@ def test_what_is_not_finite_is_not_counted(build, bad):
 
 
 def test_the_first_statistics_change_nothing(build):
-    model = build(make_model, VECTOR, spaces.Discrete(2), normalize_observations=True)
+    model = build(make_model, VECTOR, spaces.Discrete(2), normalise_observations=True)
     obs = torch.randn(5, 4)
     torch.testing.assert_close(model.observations(obs)[1], obs)
     model.update_normaliser(obs, torch.zeros(5, dtype=torch.bool))
