@@ -29,6 +29,7 @@ COLUMNS = (
     "perf/policy_lag_mean",
     "perf/policy_lag_max",
     "perf/learner_wait",
+    "perf/communication_share",
     "perf/batch_size",
     "eval/episodic_return",
     "eval/episodic_return_std",

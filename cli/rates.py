@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ACTING = ("gather", "inference", "write", "weights")
+COMMUNICATING = ("gather", "write", "weights")
+"""What a policy worker does to get observations, hand over actions and fetch weights."""
+ACTING = (*COMMUNICATING, "inference")
 """What a policy worker does when it does not wait."""
 
 
@@ -27,6 +29,8 @@ class Rates:
     that the learner has not freed; in serial mode of the one process's."""
     learner_wait: float
     """Share of the learner's time spent waiting for batches (0 to 1)."""
+    communication: float
+    """Share of the time spent acting, without waiting, that is not inference (0 to 1)."""
 
     @property
     def bottleneck(self) -> str:
@@ -66,6 +70,7 @@ def rates(
             "inference": acting / workers,
             "learner": spent("rollout", ["token_wait"]) / workers,
         }
+    acted = spent("policy", ACTING)
     return Rates(
         seconds=seconds,
         steps=steps,
@@ -73,6 +78,7 @@ def rates(
         fps=(after["frames"] - before["frames"]) / seconds,
         shares=shares,
         learner_wait=learner_wait,
+        communication=spent("policy", COMMUNICATING) / acted if acted else 0.0,
     )
 
 

@@ -14,7 +14,7 @@ from cli.background_evaluation import Result
 from cli.display import PlainDisplay, Status, duration
 from cli.metrics_writer import MetricsWriter
 from cli.rates import Rates, rates
-from sampler.learner.metrics import Alarms
+from sampler.learner.metrics import COMMUNICATION, Alarms
 from sampler.learner.trainer import Progress
 from sampler.sampler import Sampler
 
@@ -52,6 +52,7 @@ class Reporter:
         self._updates: dict[str, list[float]] = {}
         self._lag: float | None = None
         self._lag_max: float | None = None
+        self._communication = 0.0
         self._first = self._logged = sampler.stats()
         self._window = deque([self._first])
         self._shown = started
@@ -69,7 +70,7 @@ class Reporter:
             self._updates.setdefault(name, []).append(value)
         self._lag = progress.metrics.get(LAG_MEAN, self._lag)
         self._lag_max = progress.metrics.get(LAG_MAX, self._lag_max)
-        for warning in self._alarms.check(progress.metrics):
+        for warning in self._alarms.check({**progress.metrics, COMMUNICATION: self._communication}):
             self._display.warning(warning)
         now = time.monotonic()
         if now - self._logged["time"] >= self._log_every:
@@ -100,6 +101,7 @@ class Reporter:
             "charts/SPS": speed.sps,
             "perf/fps": speed.fps,
             "perf/learner_wait": speed.learner_wait,
+            COMMUNICATION: speed.communication,
             **{f"perf/{name}_share": share for name, share in speed.shares.items()},
         }
         if self._new_games:
@@ -114,6 +116,8 @@ class Reporter:
         for name, values in self._updates.items():
             metrics[name] = max(values) if name.endswith("_max") else mean(values)
         self._writer.write(progress.steps, progress.seconds, metrics)
+        # where something else takes the time, it may well be cheap only beside a small network
+        self._communication = speed.communication if speed.bottleneck == "inference" else 0.0
         self._logged = stats
         self._new_games, self._updates = [], {}
 

@@ -15,6 +15,9 @@ from torch import Tensor
 from sampler.models.distributions.gaussian import GaussianFactory
 from sampler.spaces import leaves
 
+COMMUNICATION = "perf/communication_share"
+"""Share of the time of choosing actions that is not inference, if that is what all wait for."""
+
 
 class MetricMeans:
     """Means of scalars over the minibatches of an update, with one transfer at the end."""
@@ -133,6 +136,12 @@ class Alarms:
                 f"published weights do not arrive: the newest step is {newest:.0f} versions old; "
                 "check that the policy workers are alive",
             )
+        share = value(COMMUNICATION)
+        faults["communication"] = (
+            share > 0.3,
+            f"{share:.0%} of the time of choosing actions goes to handing over observations and "
+            "actions; use fewer workers with more environments each, or policy_workers=0",
+        )
         return faults
 
 

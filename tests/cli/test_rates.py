@@ -57,6 +57,7 @@ def test_in_one_process_the_learner_has_what_the_others_leave():
         {"environment": 0.3, "inference": 0.225, "learner": 0.4}
     )
     assert result.bottleneck == "learner"
+    assert result.communication == pytest.approx(0.75 / 2.25)
 
 
 def test_workers_that_choose_their_own_actions_spend_their_own_time_on_it():

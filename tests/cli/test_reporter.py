@@ -32,7 +32,13 @@ class FakeSampler:
             "steps": int(100 * elapsed),
             "frames": int(400 * elapsed),
             "rollout": [{"seconds": {"step": 0.1 * elapsed, "wait": 0.8 * elapsed}}],
-            "policy": [{"batches": int(10 * elapsed), "observations": int(80 * elapsed)}],
+            "policy": [
+                {
+                    "batches": int(10 * elapsed),
+                    "observations": int(80 * elapsed),
+                    "seconds": {"inference": 0.3 * elapsed, "write": 0.2 * elapsed},
+                }
+            ],
             "learner": {"wait_seconds": 0.25 * elapsed},
         }
 
@@ -143,3 +149,10 @@ def test_the_last_row_is_written_once(setup):
         ("700", "2"),
         ("800", "5"),
     ]
+
+
+def test_acting_that_is_mostly_communication_is_reported_once(setup, capsys):
+    for number in range(1, 400):
+        batch(setup, 1, 100 * number, {})
+    assert capsys.readouterr().err.count("40% of the time of choosing actions goes to") == 1
+    assert {row["perf/communication_share"] for row in rows(setup)} == {"0.4"}
