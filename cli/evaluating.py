@@ -42,6 +42,8 @@ class EvaluateOptions:
     """Root of the evaluation's own random streams."""
     video: Path | None = None
     """File to write a video of the first lane to, .mp4; the environment must render."""
+    plot: Path | None = None
+    """File to draw the first lane's values and actions to, .png."""
 
     def __post_init__(self) -> None:
         for name, least in (("episodes", 1), ("lanes", 1), ("seed", 0)):
@@ -65,11 +67,15 @@ def evaluate_run(arguments: Sequence[str]) -> None:
     state, file = _load(folder, chosen.checkpoint)
     print(f"{folder.name}: {file.name}, {state['steps']:,} steps", flush=True)
     with ExitStack() as stack:
-        video = None
+        video = plot = None
         if chosen.video is not None:
             from cli.video import Video
 
             video = stack.enter_context(Video(chosen.video))
+        if chosen.plot is not None:
+            from cli.plot import Plot
+
+            plot = stack.enter_context(Plot(chosen.plot))
         result = options.play(
             state,
             episodes=chosen.episodes,
@@ -77,6 +83,7 @@ def evaluate_run(arguments: Sequence[str]) -> None:
             seed=chosen.seed,
             greedy=not chosen.sampled,
             watch=video,
+            trace=plot,
         )
     for line in _describe(result, "sampled" if chosen.sampled else "greedy"):
         print(line)

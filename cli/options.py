@@ -22,7 +22,7 @@ from cli.command_line import parse
 from cli.run_folder import find_run, read_config
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
-from sampler.evaluation import Evaluation, evaluate
+from sampler.evaluation import Decision, Evaluation, evaluate
 from sampler.learner.base import LearnerConfig
 from sampler.learner.presets import ALGORITHMS, Preset, choose_preset
 from sampler.models import ModelConfig, load_weights
@@ -214,11 +214,12 @@ class Options:
         seed: int,
         greedy: bool,
         watch: Callable[[Any], None] | None = None,
+        trace: Callable[[Decision], None] | None = None,
     ) -> Evaluation:
         """Evaluate the model of a checkpoint in this environment, on the CPU.
 
-        watch: called with an environment that renders. Raises ConfigError where the weights do not
-        fit, EnvError where the environment fails.
+        watch: called with an environment that renders; trace: with decisions. Raises ConfigError
+        where the weights do not fit, EnvError where the environment fails.
         """
         rendering = {} if watch is None else {"render_mode": "rgb_array"}
         return evaluate(
@@ -230,6 +231,7 @@ class Options:
             seed=seed,
             greedy=greedy,
             watch=watch,
+            trace=trace,
         )
 
     def as_dict(self) -> dict[str, Any]:

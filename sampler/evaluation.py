@@ -51,6 +51,18 @@ class Evaluation:
         return float(self.scores.std())
 
 
+@dataclass(frozen=True)
+class Decision:
+    """What the first lane's agent expected and did at one step."""
+
+    value: float
+    """The value of the state, or its highest Q-value, in the units that the learner gave them."""
+    actions: list[np.ndarray]
+    """Leaves of the action space, each of its own shape."""
+    is_first: bool
+    """Whether an episode begins here."""
+
+
 def evaluate(
     model: nn.Module | Callable[[gym.Space, gym.Space], nn.Module],
     env: str | Callable[..., Any],
@@ -61,6 +73,7 @@ def evaluate(
     seed: int = 0,
     greedy: bool = True,
     watch: Callable[[Any], None] | None = None,
+    trace: Callable[[Decision], None] | None = None,
 ) -> Evaluation:
     """Play `episodes` whole games of `env` in `lanes` environments side by side.
 
@@ -70,7 +83,7 @@ def evaluate(
     model: of the library's protocol or plain (`as_policy_model`), or a factory
     `make_model(observation_space, action_space)`. It stays on its device and ends in the mode,
     training or not, that it came in. watch: called with the first lane's environment after each of
-    its resets and steps, to render it.
+    its resets and steps, to render it. trace: called with each of that lane's decisions.
 
     Raises ConfigError for numbers below 1, EnvError where an environment fails.
     """
@@ -86,7 +99,10 @@ def evaluate(
             actor = _Actor(as_policy_model(model), games, seed, greedy)
             games.reset()
             while len(playing := games.playing()):
-                games.step(playing, actor.act(playing))
+                actions = actor.act(playing)
+                if trace is not None and playing[0] == 0 and not games.first_lane_resets:
+                    trace(actor.decision(actions))
+                games.step(playing, actions)
         finally:
             model.train(was_training)
         return games.result()
@@ -158,6 +174,11 @@ class _Games:
             [np.arange(rows.start, rows.stop) for _, rows in self._groups if left[rows].any()]
             or [np.zeros(0, np.int64)]
         )
+
+    @property
+    def first_lane_resets(self) -> bool:
+        """Whether the first lane's next step begins an episode, whatever its action."""
+        return any(lane == 0 for lane, *_ in self._groups[0][0].result.ended)
 
     def step(self, playing: np.ndarray, actions: list[np.ndarray]) -> None:
         """Step the lanes `playing` with `actions`, leaves [n, ...]; ended ones are reset."""
@@ -273,6 +294,7 @@ class _Actor:
         self._generator = torch.Generator(self._device)
         self._generator.manual_seed(seeds.integer(seed, seeds.EVALUATION, lanes))
         self._state = self._model.initial_state(lanes).to(self._device)  # [L, *state]
+        self._outputs: dict[str, Tensor] = {}
 
     @torch.inference_mode()
     def act(self, lanes: np.ndarray) -> list[np.ndarray]:
@@ -282,9 +304,17 @@ class _Actor:
         is_first = self._tensor(games.is_first[lanes])
         outputs, state = self._model.step(self._observations(lanes), self._state[rows], is_first)
         self._state[rows] = state
+        self._outputs = outputs
         mask = None if games.action_mask is None else self._tensor(games.action_mask[lanes, 0])
         actions = self._choose({n: output.float() for n, output in outputs.items()}, mask)
         return [leaf.cpu().numpy() for leaf in flatten(games.action_space, actions)]
+
+    def decision(self, actions: list[np.ndarray]) -> Decision:
+        """What the first of the lanes just acted for expects, with the `actions` of all."""
+        q_values = self._outputs.get("q_values")
+        value = self._outputs["values"][0] if q_values is None else q_values[0].max()
+        first = [leaf[0] for leaf in actions]
+        return Decision(value.item(), first, bool(self._games.is_first[0]))
 
     def _observations(self, lanes: np.ndarray) -> Any:
         games = self._games

@@ -333,3 +333,17 @@ def test_numbers_below_one_are_refused(name):
 def test_unknown_ids_are_refused():
     with pytest.raises(ConfigError, match="CartPole-v1"):
         evaluate(Policy(), "CartPole-v11")
+
+
+@pytest.mark.parametrize("output", ["logits", "q_values"])
+@pytest.mark.parametrize("vector", [False, True])
+def test_the_first_lane_s_decisions_are_traced(output, vector):
+    def env():
+        return gym.vector.SyncVectorEnv([Episodes] * 2) if vector else Episodes()
+
+    traced = []
+    model = Policy((3.0, 7.0), output)
+    evaluate(model, env, episodes=4, lanes=2, trace=traced.append)
+    assert [decision.is_first for decision in traced] == [True, False, False] * 2
+    assert {decision.value for decision in traced} == {7.0 if output == "q_values" else 3.0}
+    assert [[leaf.item() for leaf in decision.actions] for decision in traced] == [[1]] * 6
