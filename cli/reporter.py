@@ -116,7 +116,7 @@ class Reporter:
         for name, values in self._updates.items():
             metrics[name] = max(values) if name.endswith("_max") else mean(values)
         self._writer.write(progress.steps, progress.seconds, metrics)
-        # where something else takes the time, it may well be cheap only beside a small network
+        # beside a small network it is always much, but matters only where actions are waited for
         self._communication = speed.communication if speed.bottleneck == "inference" else 0.0
         self._logged = stats
         self._new_games, self._updates = [], {}

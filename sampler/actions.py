@@ -101,15 +101,15 @@ def _arrays(mask: Any) -> list[Any]:
 
 def _permits_one_of_each(space: gym.Space, mask: np.ndarray) -> bool:
     """Whether every choice that a leaf asks for has a permitted answer."""
-    begin = 0
-    for leaf in leaves(space, "actions"):
-        end = begin + _leaf_mask_size(leaf.space)
-        if isinstance(leaf.space, spaces.Discrete | spaces.MultiDiscrete):
-            choices = np.ravel(getattr(leaf.space, "nvec", end - begin))
-            first = begin + np.append(0, np.cumsum(choices)[:-1])
-            if not np.logical_or.reduceat(mask[:end], first).all():
-                return False
-        begin = end
+    if isinstance(space, spaces.Discrete):
+        return bool(mask.any())
+    if isinstance(space, spaces.MultiDiscrete):
+        ends = np.cumsum(space.nvec.ravel())
+        return bool(np.logical_or.reduceat(mask, np.append(0, ends[:-1])).all())
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        children = list(_children(space).values())
+        parts = np.split(mask, np.cumsum([mask_size(child) for child in children])[:-1])
+        return all(map(_permits_one_of_each, children, parts))
     return True
 
 

@@ -240,9 +240,8 @@ class VectorLanes:
     ) -> None:
         """Copy the action masks [lanes, A]; `ended` [lanes]: from where no action follows."""
         masks = find_mask(observation, info)
-        given = info.get(
-            "_action_mask", np.ones(len(target), bool)
-        )  # Gymnasium's word on which lanes have one
+        # which lanes have one, where Gymnasium has put them together
+        given = info.get("_action_mask", np.ones(len(target), bool))
         for lane, lane_target in enumerate(target):
             mask = of_lane(masks, lane) if masks is not None and given[lane] else None
             write_mask(lane_target, self.action_space, mask, bool(ended[lane]))

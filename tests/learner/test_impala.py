@@ -85,7 +85,9 @@ def test_the_share_of_bounded_ratios_is_reported(tiny_model, random_fields, batc
     learner = IMPALA(copy.deepcopy(model), OBS, ACTIONS, IMPALAConfig(clip_rho=1.1), device="cpu")
     drift(learner.model)
     ratios = learner.predict(learner.rollout(batch)).log_ratios.exp().detach().numpy()
-    share = (ratios > 1.1)[fields["mask"]].mean()
+    share = (ratios > 1.1 * np.exp(0.01))[fields["mask"]].mean()
     assert 0 < share < 1
     metrics = learner.update(batch, lambda: None)
     assert metrics["losses/clipfrac"] == pytest.approx(share)
+    unchanged = IMPALA(model, OBS, ACTIONS, IMPALAConfig(), device="cpu")
+    assert unchanged.update(batch, lambda: None)["losses/clipfrac"] == 0
