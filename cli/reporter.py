@@ -52,6 +52,7 @@ class Reporter:
         self._updates: dict[str, list[float]] = {}
         self._lag: float | None = None
         self._lag_max: float | None = None
+        self._communicates = not self._serial and sampler.config.policy_workers > 0
         self._communication = 0.0
         self._first = self._logged = sampler.stats()
         self._window = deque([self._first])
@@ -117,7 +118,8 @@ class Reporter:
             metrics[name] = max(values) if name.endswith("_max") else mean(values)
         self._writer.write(progress.steps, progress.seconds, metrics)
         # beside a small network it is always much, but matters only where actions are waited for
-        self._communication = speed.communication if speed.bottleneck == "inference" else 0.0
+        matters = self._communicates and speed.bottleneck == "inference"
+        self._communication = speed.communication if matters else 0.0
         self._logged = stats
         self._new_games, self._updates = [], {}
 

@@ -30,6 +30,7 @@ from sampler.learner.trainer import STATE, Progress, Trainer
 from sampler.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
 
+MIN_TOGETHER = 8  # lanes of a group below which stepping becomes slow
 RESUMED = 1_000  # key of the stream that the seeds of resumed runs come from
 
 
@@ -243,9 +244,11 @@ def crowding(config: SamplerConfig, cores: int) -> str | None:
     if config.workers <= cores or config.serial:
         return None
     lanes = ceil(config.lanes / cores / config.groups) * config.groups
-    # a group's rows are finished together: larger ones would make larger batches
-    groups = max(config.groups, lanes // gcd(lanes, config.batch))
-    kept = "" if groups == config.groups else f" --groups {groups}"
+    # A group's rows are finished together: larger groups would make larger batches, but for
+    # synchronous learners, whose batch is a row of every lane.
+    together = gcd(lanes, config.batch)
+    fits = together >= lanes // config.groups or config.sync
+    kept = "" if fits or together < MIN_TOGETHER else f" --groups {lanes // together}"
     return (
         f"{config.workers} rollout workers share {cores} core{'s' if cores > 1 else ''}: "
         f"--workers {cores} --envs-per-worker {lanes}{kept} steps as many environments, and faster"

@@ -272,7 +272,7 @@ def beside(task: Task, variant: str, runs: Iterable[Run]) -> str:
     last = steps >= 0.9 * steps[-1]
     published = np.interp(steps[last], *np.array(task.reference).T)
     return (
-        f"In the last tenth of its {steps[-1]:,.0f} steps {variant} returned "
+        f"In the last tenth of its steps, until {steps[-1]:,.0f}, {variant} returned "
         f"{number(mean[last].mean())} while training, {task.reference_name} "
         f"{number(published.mean())} at the same steps."
     )

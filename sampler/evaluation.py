@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, nan
 from typing import Any
 
 import gymnasium as gym
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from sampler import seeds
-from sampler.actions import mask_size
+from sampler.actions import mask_size, to_env
 from sampler.envs import make
 from sampler.errors import RAISED, ConfigError, EnvError, ModelError, one_line
 from sampler.models import as_policy_model, distribution_for, epsilon_greedy
-from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close
+from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close, for_environment
 from sampler.rollout_worker.process import attribute
 from sampler.spaces import flatten, leaves, stack_frames, unflatten
 
@@ -56,9 +56,10 @@ class Decision:
     """What the first lane's agent expected and did at one step."""
 
     value: float
-    """The value of the state, or its highest Q-value, in the units that the learner gave them."""
+    """The value of the state, or its highest Q-value of a permitted action, in the units that the
+    learner gave them; NaN from a model without values."""
     actions: list[np.ndarray]
-    """Leaves of the action space, each of its own shape."""
+    """Leaves of the action space, each of its own shape, as the environment gets them."""
     is_first: bool
     """Whether an episode begins here."""
 
@@ -83,7 +84,8 @@ def evaluate(
     model: of the library's protocol or plain (`as_policy_model`), or a factory
     `make_model(observation_space, action_space)`. It stays on its device and ends in the mode,
     training or not, that it came in. watch: called with the first lane's environment after each of
-    its resets and steps, to render it. trace: called with each of that lane's decisions.
+    its resets and steps, to render it. trace: called with each of that lane's decisions in the
+    games that count.
 
     Raises ConfigError for numbers below 1, EnvError where an environment fails.
     """
@@ -100,7 +102,7 @@ def evaluate(
             games.reset()
             while len(playing := games.playing()):
                 actions = actor.act(playing)
-                if trace is not None and playing[0] == 0 and not games.first_lane_resets:
+                if trace is not None and games.first_lane_decides:
                     trace(actor.decision(actions))
                 games.step(playing, actions)
         finally:
@@ -176,9 +178,10 @@ class _Games:
         )
 
     @property
-    def first_lane_resets(self) -> bool:
-        """Whether the first lane's next step begins an episode, whatever its action."""
-        return any(lane == 0 for lane, *_ in self._groups[0][0].result.ended)
+    def first_lane_decides(self) -> bool:
+        """Whether the first lane's action will be played, in a game that counts."""
+        resets = any(lane == 0 for lane, *_ in self._groups[0][0].result.ended)
+        return not resets and len(self._finished[0]) < self._quota[0]
 
     def step(self, playing: np.ndarray, actions: list[np.ndarray]) -> None:
         """Step the lanes `playing` with `actions`, leaves [n, ...]; ended ones are reset."""
@@ -295,6 +298,7 @@ class _Actor:
         self._generator.manual_seed(seeds.integer(seed, seeds.EVALUATION, lanes))
         self._state = self._model.initial_state(lanes).to(self._device)  # [L, *state]
         self._outputs: dict[str, Tensor] = {}
+        self._mask: Tensor | None = None  # [n, A]
 
     @torch.inference_mode()
     def act(self, lanes: np.ndarray) -> list[np.ndarray]:
@@ -305,16 +309,23 @@ class _Actor:
         outputs, state = self._model.step(self._observations(lanes), self._state[rows], is_first)
         self._state[rows] = state
         self._outputs = outputs
-        mask = None if games.action_mask is None else self._tensor(games.action_mask[lanes, 0])
-        actions = self._choose({n: output.float() for n, output in outputs.items()}, mask)
+        self._mask = (
+            None if games.action_mask is None else self._tensor(games.action_mask[lanes, 0])
+        )
+        actions = self._choose({n: output.float() for n, output in outputs.items()}, self._mask)
         return [leaf.cpu().numpy() for leaf in flatten(games.action_space, actions)]
 
+    @torch.inference_mode()
     def decision(self, actions: list[np.ndarray]) -> Decision:
         """What the first of the lanes just acted for expects, with the `actions` of all."""
-        q_values = self._outputs.get("q_values")
-        value = self._outputs["values"][0] if q_values is None else q_values[0].max()
-        first = [leaf[0] for leaf in actions]
-        return Decision(value.item(), first, bool(self._games.is_first[0]))
+        space = self._games.action_space
+        played = for_environment(space, to_env(space), [leaf[:1] for leaf in actions])
+        value = self._outputs["values"][0].item() if "values" in self._outputs else nan
+        if "q_values" in self._outputs:
+            q_values = self._outputs["q_values"][0]
+            permitted = slice(None) if self._mask is None else self._mask[0]
+            value = q_values[permitted].max().item()
+        return Decision(value, [leaf[0] for leaf in played], bool(self._games.is_first[0]))
 
     def _observations(self, lanes: np.ndarray) -> Any:
         games = self._games

@@ -347,3 +347,31 @@ def test_the_first_lane_s_decisions_are_traced(output, vector):
     assert [decision.is_first for decision in traced] == [True, False, False] * 2
     assert {decision.value for decision in traced} == {7.0 if output == "q_values" else 3.0}
     assert [[leaf.item() for leaf in decision.actions] for decision in traced] == [[1]] * 6
+
+
+def test_a_traced_value_is_that_of_a_permitted_action():
+    class Masked(Episodes):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0], {"action_mask": [1, 0]}
+
+        def step(self, action):
+            return *super().step(action)[:4], {"action_mask": [1, 0]}
+
+    traced = []
+    evaluate(Policy((3.0, 7.0), "q_values"), Masked, episodes=1, lanes=1, trace=traced.append)
+    assert {decision.value for decision in traced} == {3.0}
+
+
+def test_a_traced_action_is_within_its_bounds():
+    class Bounded(Episodes):
+        action_space = spaces.Box(-0.5, 0.5, (1,), np.float32)
+
+    class Valueless(Policy):
+        def step(self, obs, state, is_first):
+            outputs, state = super().step(obs, state, is_first)
+            return {"logits": outputs["logits"]}, state
+
+    traced = []
+    evaluate(Valueless((9.0, 0.0)), Bounded, episodes=1, lanes=1, trace=traced.append)
+    assert {decision.actions[0].item() for decision in traced} == {0.5}
+    assert all(np.isnan(decision.value) for decision in traced)

@@ -16,7 +16,7 @@ from sampler.models.distributions.gaussian import GaussianFactory
 from sampler.spaces import leaves
 
 COMMUNICATION = "perf/communication_share"
-"""Share of the time of choosing actions that is not inference, if that is what all wait for."""
+"""Share of the time of choosing actions that is not inference."""
 
 
 class MetricMeans:
@@ -87,8 +87,8 @@ class Alarms:
         recent.append(fault)
         if not any(recent):
             self._reported.discard(name)
-        bad = len(recent) == self.patience and 2 * sum(recent) >= self.patience
-        if not bad or name in self._reported:
+        often = len(recent) == self.patience and 2 * sum(recent) >= self.patience
+        if not (fault and often) or name in self._reported:
             return False
         self._reported.add(name)
         return True

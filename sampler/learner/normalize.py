@@ -148,7 +148,8 @@ class RewardScaler:
         """Adds the rewards [B, T] to be learned from a batch, but for rows that were given up and
         for what is not finite, which would spoil the statistics for ever.
 
-        A lane whose environment was replaced begins an episode though its last one never ended.
+        A lane whose environment was replaced begins an episode though its last one never ended
+        (which rows that overlap do not show).
         """
         overlap, real = batch.spec.overlap, batch.mask
         order = np.lexsort((batch.age[:, 0], batch.episode_id[:, 0], batch.lane_id))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+LARGEST = 1e15  # its square is far from float32's largest number
+
 
 class Normaliser(nn.Module):
     """(x - mean) / sqrt(var + eps), clipped at +-10; the identity (but for the clip) at first.
 
-    Being buffers, mean [D], variance [D] (of the population) and count travel with the weights to
+    Being buffers, mean, variance (of the population) and count, all [D], travel with the weights to
     the policy workers, into checkpoints and to evaluation. Only the learner updates them.
     """
 
@@ -23,7 +25,7 @@ class Normaliser(nn.Module):
         self.clip = clip
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("count", torch.zeros(size))
 
     def forward(self, x: Tensor) -> Tensor:
         scale = (self.var + self.eps).rsqrt()
@@ -33,19 +35,18 @@ class Normaliser(nn.Module):
     def update(self, x: Tensor, mask: Tensor | None = None) -> None:
         """Merge samples x [N, D], where `mask` (N bools of any shape) is True.
 
-        Samples with an infinity or a NaN are left out: they would spoil the statistics for ever.
-        Exact merging of mean and variance: Chan, Golub and LeVeque (1979).
+        Entries beyond LARGEST, infinite or NaN are left out: they would spoil the statistics for
+        ever. Exact merging of mean and variance: Chan, Golub and LeVeque (1979).
         """
         if mask is not None:
             x = x[mask.reshape(-1)]
-        x = x[x.isfinite().all(1)]
-        if len(x) == 0:
-            return
-        x = x.double()
-        mean, var, count = x.mean(0), x.var(0, correction=0), len(x)
+        counted = x.abs() <= LARGEST
+        count = counted.sum(0)
+        mean = x.double().where(counted, 0).sum(0) / count.clamp(min=1)
+        var = (x.double() - mean).where(counted, 0).square().sum(0) / count.clamp(min=1)
         total = self.count.double() + count
         delta = mean - self.mean
-        share = count / total
+        share = count / total.clamp(min=1)
         merged = self.var * (1 - share) + var * share + delta.square() * share * (1 - share)
         self.var.copy_(merged)
         self.mean.add_(delta * share)

@@ -26,6 +26,9 @@ MASK_MISSING = (
     "give it at every reset and step"
 )
 
+OF_PARTS = (gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.MultiDiscrete)
+"""Action spaces whose masks may be tuples, by part."""
+
 
 @dataclass
 class StepResult:
@@ -240,6 +243,8 @@ class VectorLanes:
     ) -> None:
         """Copy the action masks [lanes, A]; `ended` [lanes]: from where no action follows."""
         masks = find_mask(observation, info)
+        if isinstance(masks, tuple | list) and not isinstance(self.action_space, OF_PARTS):
+            masks = np.asarray(masks)  # one for each lane
         # which lanes have one, where Gymnasium has put them together
         given = info.get("_action_mask", np.ones(len(target), bool))
         for lane, lane_target in enumerate(target):

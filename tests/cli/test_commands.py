@@ -1,4 +1,4 @@
-"""The commands as users run them, in processes of their own: signals, limits, nothing left."""
+"""The commands in processes of their own: signals, limits, nothing left."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def command(folder, *arguments, module="train", **variables):
-    """The command as users run it: a process of its own, with all of its workers.
-
-    It may take its time to stop, for the machine may be busy.
-    """
+    """A process of its own, with all of its workers; it may take its time to stop, for the machine
+    may be busy."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     program = f"from cli import exits, {module}; exits.GRACE_SECONDS = 60.0; {module}.main()"
     return subprocess.Popen(
@@ -52,6 +50,7 @@ def stack_of(process):
     lines = [process.stderr.readline()]
     while not lines[-1].startswith('  File "<string>"'):
         lines.append(process.stderr.readline())
+        assert lines[-1], "the command has ended"
     return "".join(lines)
 
 

@@ -90,6 +90,7 @@ def test_every_algorithm_has_a_preset_for_every_kind_of_task():
         ("--env CartPole-v1 --learner.gamma 2", "gamma=2.0 must be at most 1"),
         ("--env CartPole-v1 --keep-checkpoints 1", "keep_checkpoints=1 must be at least 2"),
         ("--env CartPole-v1 --eval-every -1", "eval_every=-1 must be at least 0"),
+        ("--env CartPole-v1 --eval-seed -1", "eval_seed=-1 must be at least 0"),
         ("--env CartPole-v1 --lerner.lr 1", "unknown flag --lerner.lr; did you mean"),
         ("--resume nowhere", "no run 'nowhere'"),
     ],

@@ -5,7 +5,6 @@ import math
 import re
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -20,8 +19,6 @@ from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.guards import FiniteGuard
 from sampler.learner.presets import choose_preset
 from sampler.learner.trainer import Progress
-
-ROOT = Path(__file__).parents[2]
 
 
 def run_in(folder, *arguments):
@@ -244,6 +241,12 @@ def test_crowding_names_flags_that_give_as_many_environments():
     few = crowding(replace(config, workers=4), cores=2)
     assert few is not None
     assert "--workers 2 --envs-per-worker 16 steps" in few
+    synchronous = crowding(replace(config, batch=256, sync=True), cores=2)
+    assert synchronous is not None
+    assert "--envs-per-worker 128 steps" in synchronous
+    odd = crowding(replace(config, workers=5, envs_per_worker=7, groups=1, batch=35), cores=2)
+    assert odd is not None
+    assert "--envs-per-worker 18 steps" in odd
     assert crowding(config, cores=32) is None
 
 

@@ -61,7 +61,8 @@ def test_no_action_follows_the_last_observation(last, vector):
                 mask = batch.action_mask[row, t + 1]
                 assert mask.tolist() == ([False, True, False] if last == [0, 1, 0] else [True] * 3)
             assert len(ends)
-    assert len(evaluate(make_model, env, episodes=2, lanes=1).scores) == 2
+    games = evaluate(make_model, vector_of(env) if vector else env, episodes=2, lanes=2)
+    assert games.lengths.tolist() == [6, 6]
 
 
 NESTED = spaces.Dict(

@@ -70,6 +70,13 @@ def test_a_fault_is_reported_once_when_it_persists(fault, words):
     assert [len(alarms.check(bad)) for _ in range(4)] == [0, 0, 1, 0]
 
 
+def test_a_fault_of_the_beginning_is_none():
+    """Before anything was learned values explain nothing."""
+    bad = {**GOOD, "losses/explained_variance": -0.5, "losses/value_loss": 1.0}
+    alarms = Alarms(gym.spaces.Discrete(2), patience=10)
+    assert not any(alarms.check(bad if i < 9 else GOOD) for i in range(30))
+
+
 def test_a_fault_may_spare_some_updates():
     bad = {**GOOD, "losses/approx_kl": 2.0}
     often = Alarms(gym.spaces.Discrete(2), patience=10)
