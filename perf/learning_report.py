@@ -29,12 +29,12 @@ INTRODUCTION = """\
 # Learning curves
 
 Written by `python -m perf.learning`: it runs each command below with the seeds in place of S (Atari
-is trained by hand, with seeds from 0 on, and brought in), lets the final weights play greedy games with
-`fastrl-eval`, and keeps curves (`TASK.csv`), scores (`TASK.json`) and pictures. Steps are agent
-steps, returns raw whole-game scores, times those of training alone. Scores are those of the final
-weights, whatever came before. A bar is met when every seed meets it. Pictures show mean and
-standard deviation over the seeds, of games played while training; dots are the scores of the final
-weights, dashed lines the bars.
+is trained by hand and brought in), lets the final weights play greedy games with `fastrl-eval`, and
+keeps curves (`TASK.csv`), scores (`TASK.json`) and pictures. Steps are agent steps, returns raw
+whole-game scores, times those of training alone. Scores are those of the final weights, whatever
+came before. A bar is met when every seed meets it. Pictures show mean and standard deviation over
+the seeds, of games played while training; dots are the scores of the final weights, dashed lines
+the bars.
 """
 
 
