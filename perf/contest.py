@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sampler import Sampler
     from sampler.learner.trainer import Progress, Trainer
 
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 TRACKER = "multiprocessing.resource_tracker"
 TRACKER_TIMEOUT = 5.0  # seconds
 WARM_UP = 1.0  # seconds of each turn that are not measured
@@ -144,7 +146,7 @@ class Program:
         # pread: the program writes at the position that a seek would move.
         size = os.fstat(self._log.fileno()).st_size
         log = os.pread(self._log.fileno(), size, 0).decode(errors="replace")
-        said = log.strip().splitlines()
+        said = COLOURS.sub("", log).strip().splitlines()
         errors = [line.strip() for line in said if "Error" in line]
         words = " | ".join((errors or said)[-lines:])
         return ProgramError(f"{shown(self.command)} {what}; its last words: {words}")
