@@ -14,13 +14,14 @@ from cli.background_evaluation import Result
 from cli.display import PlainDisplay, Status, duration
 from cli.metrics_writer import MetricsWriter
 from cli.rates import Rates, rates
-from sampler.learner.metrics import COMMUNICATION, Alarms
+from sampler.learner.metrics import Alarms
 from sampler.learner.trainer import Progress
 from sampler.sampler import Sampler
 
 WINDOW = 10.0  # seconds over which the display's speeds are measured
 GAMES = 100  # whole games in the display's means
 
+COMMUNICATING = 0.3  # share of choosing actions from which on it is worth a word
 LAG_MEAN, LAG_MAX = "perf/policy_lag_mean", "perf/policy_lag_max"
 
 
@@ -52,8 +53,6 @@ class Reporter:
         self._updates: dict[str, list[float]] = {}
         self._lag: float | None = None
         self._lag_max: float | None = None
-        self._communicates = not self._serial and sampler.config.policy_workers > 0
-        self._communication = 0.0
         self._first = self._logged = sampler.stats()
         self._window = deque([self._first])
         self._shown = started
@@ -71,7 +70,7 @@ class Reporter:
             self._updates.setdefault(name, []).append(value)
         self._lag = progress.metrics.get(LAG_MEAN, self._lag)
         self._lag_max = progress.metrics.get(LAG_MAX, self._lag_max)
-        for warning in self._alarms.check({**progress.metrics, COMMUNICATION: self._communication}):
+        for warning in self._alarms.check(progress.metrics):
             self._display.warning(warning)
         now = time.monotonic()
         if now - self._logged["time"] >= self._log_every:
@@ -102,7 +101,7 @@ class Reporter:
             "charts/SPS": speed.sps,
             "perf/fps": speed.fps,
             "perf/learner_wait": speed.learner_wait,
-            COMMUNICATION: speed.communication,
+            "perf/communication_share": speed.communication,
             **{f"perf/{name}_share": share for name, share in speed.shares.items()},
         }
         if self._new_games:
@@ -117,9 +116,6 @@ class Reporter:
         for name, values in self._updates.items():
             metrics[name] = max(values) if name.endswith("_max") else mean(values)
         self._writer.write(progress.steps, progress.seconds, metrics)
-        # beside a small network it is always much, but matters only where actions are waited for
-        matters = self._communicates and speed.bottleneck == "inference"
-        self._communication = speed.communication if matters else 0.0
         self._logged = stats
         self._new_games, self._updates = [], {}
 
@@ -144,7 +140,16 @@ class Reporter:
             f"  mean raw score {score}",
             f"  lag            {lag}",
             f"  bottleneck     {speed.bottleneck} ({shares} of {whose})",
+            f"  communication  {speed.communication:.0%} of the time of choosing actions"
+            f"{self._advice(speed)}",
         ]
+
+    def _advice(self, speed: Rates) -> str:
+        """How to communicate less, where that is possible and matters."""
+        possible = not self._serial and self._sampler.config.policy_workers > 0
+        if possible and speed.bottleneck == "inference" and speed.communication > COMMUNICATING:
+            return "; less with --policy-workers 0, or with fewer workers of more environments"
+        return ""
 
     def _show(self, progress: Progress) -> None:
         speed = self._recent_speed()

@@ -15,9 +15,6 @@ from torch import Tensor
 from sampler.models.distributions.gaussian import GaussianFactory
 from sampler.spaces import leaves
 
-COMMUNICATION = "perf/communication_share"
-"""Share of the time of choosing actions that is not inference."""
-
 
 class MetricMeans:
     """Means of scalars over the minibatches of an update, with one transfer at the end."""
@@ -136,12 +133,6 @@ class Alarms:
                 f"published weights do not arrive: the newest step is {newest:.0f} versions old; "
                 "check that the policy workers are alive",
             )
-        share = value(COMMUNICATION)
-        faults["communication"] = (
-            share > 0.3,
-            f"{share:.0%} of the time of choosing actions goes to handing over observations and "
-            "actions; use fewer workers with more environments each, or policy_workers=0",
-        )
         return faults
 
 

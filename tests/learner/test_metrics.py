@@ -51,7 +51,6 @@ def test_lag_counts_real_steps_only():
         ),
         ({"perf/policy_lag_mean": 40.0}, "policy lag grows"),
         ({"perf/policy_lag_min": 6.0}, "published weights do not arrive"),
-        ({"perf/communication_share": 0.4}, "40% of the time of choosing actions goes to handing"),
     ],
 )
 def test_a_fault_is_reported_once_when_it_persists(fault, words):
