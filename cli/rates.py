@@ -56,21 +56,21 @@ def rates(
     def spent(kind: str, stages: Sequence[str]) -> float:
         return _spent(before[kind], after[kind], stages) / seconds
 
+    acted = spent("policy", ACTING)
     if serial:
         shares = {
             "environment": spent("rollout", ["step"]),
-            "inference": spent("policy", ACTING),
+            "inference": acted,
             "learner": 1.0 - learner_wait,
         }
     else:
         workers = max(len(after["rollout"]), 1)
-        acting = spent("policy", ACTING) if local else spent("rollout", ["wait"])
+        acting = acted if local else spent("rollout", ["wait"])
         shares = {
             "environment": spent("rollout", ["step"]) / workers,
             "inference": acting / workers,
             "learner": spent("rollout", ["token_wait"]) / workers,
         }
-    acted = spent("policy", ACTING)
     return Rates(
         seconds=seconds,
         steps=steps,

@@ -11,6 +11,7 @@ import pytest
 import torch
 from helpers.models import make_history
 from helpers.q_learning import Noise
+from helpers.samplers import SERIAL
 from helpers.states import differences, through_a_file
 
 from sampler import EnvError, Sampler, SamplerConfig
@@ -22,19 +23,7 @@ from sampler.learner.trainer import Trainer
 from sampler.models import ModelConfig
 from sampler.rollout_worker import replayable
 
-RANDOM = SamplerConfig(
-    env="fastrl/Counter-v0",
-    env_kwargs={"max_length": 12},
-    workers=2,
-    envs_per_worker=4,
-    rollout=8,
-    batch=8,
-    inference="random",
-    seed=3,
-    serial=True,
-    device="cpu",
-    precision="float32",
-)
+RANDOM = replace(SERIAL, device="cpu", precision="float32")
 FRAMES = {"max_length": 12, "frames": True}
 
 

@@ -220,9 +220,7 @@ class QLearner(Learner):
         rows = self._real_rows(batch)
         if len(rows):
             self._update_normaliser(rows)
-            if self.reward_scaler is not None:
-                rewards = self._bounded(torch.from_numpy(rows.rewards)).numpy()
-                self.reward_scaler.count(rewards, rows)
+            self._count_rewards(rows)
             self.insert(rows)
         if self.stored_steps >= config.learning_starts or self._full:
             self.ratio.sampled += new_steps
@@ -301,6 +299,12 @@ class QLearner(Learner):
             new[:, : batch.spec.overlap] = False
             new = np.pad(new, ((0, 0), (0, 1)))  # the last observation is the next row's first
             update(batch.to(self.device).model_obs, torch.from_numpy(new).to(self.device))
+
+    def _count_rewards(self, batch: SequenceBatch) -> None:
+        """Let the reward scaler, if there is one, see the new rewards."""
+        if self.reward_scaler is not None:
+            rewards = self._bounded(torch.from_numpy(batch.rewards)).numpy()
+            self.reward_scaler.count(rewards, batch)
 
     # ---- pieces for `insert` and `learn`
 

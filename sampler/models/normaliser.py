@@ -40,10 +40,11 @@ class Normaliser(nn.Module):
         """
         if mask is not None:
             x = x[mask.reshape(-1)]
+        x = x.double()
         counted = x.abs() <= LARGEST
         count = counted.sum(0)
-        mean = x.double().where(counted, 0).sum(0) / count.clamp(min=1)
-        var = (x.double() - mean).where(counted, 0).square().sum(0) / count.clamp(min=1)
+        mean = x.where(counted, 0).sum(0) / count.clamp(min=1)
+        var = (x - mean).where(counted, 0).square().sum(0) / count.clamp(min=1)
         total = self.count.double() + count
         delta = mean - self.mean
         share = count / total.clamp(min=1)

@@ -6,20 +6,11 @@ from dataclasses import replace
 
 import pytest
 from helpers.counting import CounterChecker, run_counter
+from helpers.samplers import PROCESSES
 
-from sampler import Sampler, SamplerConfig
+from sampler import Sampler
 
-SMALL = SamplerConfig(
-    env="fastrl/Counter-v0",
-    env_kwargs={"max_length": 12},
-    workers=2,
-    envs_per_worker=4,
-    rollout=8,
-    batch=8,
-    inference="random",
-    seed=3,
-)
-LARGE = replace(SMALL, workers=4, envs_per_worker=8, rollout=16, batch=32)
+LARGE = replace(PROCESSES, workers=4, envs_per_worker=8, rollout=16, batch=32)
 FRAMES = {"max_length": 12, "frames": True}
 
 
@@ -45,7 +36,7 @@ FRAMES = {"max_length": 12, "frames": True}
     ids=str,
 )
 def test_serial(changes):
-    with Sampler(replace(SMALL, serial=True, **changes)) as sampler:
+    with Sampler(replace(PROCESSES, serial=True, **changes)) as sampler:
         run_counter(sampler, 1000)
 
 
@@ -119,7 +110,7 @@ def test_back_pressure_loses_nothing():
     ],
 )
 def test_the_checker_finds_one_wrong_value(name, index, change):
-    with Sampler(replace(SMALL, serial=True)) as sampler:
+    with Sampler(replace(PROCESSES, serial=True)) as sampler:
         batch = sampler.get_batch()
         array = batch[name]
         array[index] = ~array[index] if array.dtype == bool else array[index] + change
@@ -129,7 +120,7 @@ def test_the_checker_finds_one_wrong_value(name, index, change):
 
 @pytest.mark.parametrize("copies", [0, 2])
 def test_the_checker_finds_lost_and_doubled_batches(copies):
-    with Sampler(replace(SMALL, serial=True)) as sampler:
+    with Sampler(replace(PROCESSES, serial=True)) as sampler:
         checker = CounterChecker(sampler)
         for number in range(5):
             batch = sampler.get_batch()

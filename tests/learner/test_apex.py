@@ -88,10 +88,7 @@ def test_loss_and_priorities_equal_a_loop_over_single_steps(changes):
         perturb(learner.target)
         batch = copy_of(learner, sampler.get_batch())
     learner._open_replay(batch)
-    if learner.reward_scaler is not None:
-        learner.reward_scaler.count(
-            learner._bounded(torch.from_numpy(batch.rewards)).numpy(), batch
-        )
+    learner._count_rewards(batch)
     learner.insert(batch)
     before = learner.generator.bit_generator.state
     _, index, weights = learner.replay.sample(config.batch_size, learner.generator)
