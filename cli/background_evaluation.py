@@ -21,8 +21,8 @@ from sampler.evaluation import Evaluation
 from sampler.learner import checkpoint
 from sampler.learner.checkpoint import CheckpointError, CheckpointStore
 from sampler.learner.trainer import Progress, Trainer
-from sampler.supervisor.child import prepare_child
-from sampler.supervisor.launch import context, end, start
+from sampler.process.child import prepare_child
+from sampler.process.launch import context, end, start
 
 CANDIDATE = "evaluated.pt"
 NICENESS = 10

@@ -24,10 +24,10 @@ from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
 from sampler.evaluation import Decision, Evaluation, evaluate
 from sampler.learner.base import LearnerConfig
-from sampler.learner.presets import ALGORITHMS, Preset, choose_preset
+from sampler.learner.presets.registry import ALGORITHMS, Preset, choose_preset
 from sampler.models import ModelConfig, load_weights
 from sampler.rollout_worker.process import inspect_environment
-from sampler.supervisor.inspection import inspect_in_process
+from sampler.runtime.inspection import inspect_in_process
 
 PROG = "fastrl-train"
 TOTAL_STEPS = 10_000_000  # agent steps

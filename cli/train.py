@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cli.exits import StopSignals, leave, run_command
-from sampler.resources import let_threads_sleep
+from sampler.process.resources import let_threads_sleep
 
 PROG = "fastrl-train"
 

@@ -24,10 +24,10 @@ from sampler.config import SamplerConfig
 from sampler.errors import ConfigError, EnvError, StateError, WorkerError
 from sampler.learner import checkpoint
 from sampler.learner.checkpoint import CheckpointStore
-from sampler.learner.presets import ALGORITHMS
+from sampler.learner.presets.registry import ALGORITHMS
 from sampler.learner.threads import LearnerThreads
 from sampler.learner.trainer import STATE, Progress, Trainer
-from sampler.resources import available_cores, spare_threads
+from sampler.process.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
 
 MIN_TOGETHER = 8  # lanes of a group below which stepping becomes slow

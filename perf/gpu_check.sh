@@ -13,7 +13,7 @@ python=${PYTHON:-python}
 mkdir -p "$out"
 
 device=$("$python" -c 'import torch; print("cuda" if torch.cuda.is_available() else "cpu")') || exit 1
-cores=$("$python" -c 'from sampler.resources import available_cores; print(available_cores())')
+cores=$("$python" -c 'from sampler.process.resources import available_cores; print(available_cores())')
 if [ "$device" = cuda ]; then
     seconds=8 rounds=3 workers=$((cores > 3 ? cores - 2 : 1)) batch=128 lanes=32
 else

@@ -23,7 +23,7 @@ import tyro
 from perf.common import Summary, interleave, machine, machine_line, ratio, table, write_json
 from perf.settings import Measuring
 from sampler.learner.replay import SequenceReplay, SumTree, TransitionReplay
-from sampler.learner.row_storage import Fields, FieldSpecs
+from sampler.learner.replay.row_storage import Fields, FieldSpecs
 
 STACK = 4
 

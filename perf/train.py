@@ -45,13 +45,13 @@ class Settings(Sampling):
 
 def make_trainer(settings: Settings) -> Any:
     """A running sampler and its APPO learner, as a Trainer without an end."""
-    from sampler.resources import available_cores, let_threads_sleep, spare_threads
+    from sampler.process.resources import available_cores, let_threads_sleep, spare_threads
 
     let_threads_sleep()
     import torch
 
     from sampler import Sampler
-    from sampler.learner.appo import APPO, APPOConfig
+    from sampler.learner.algorithms.appo import APPO, APPOConfig
     from sampler.learner.threads import LearnerThreads
     from sampler.learner.trainer import Trainer
     from sampler.models import make_model

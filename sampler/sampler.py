@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sampler.assembly import Assembly, ModelFactory, assemble
 from sampler.batch import Lease, SequenceBatch
 from sampler.config import SamplerConfig
 from sampler.errors import BatchTimeout, ConfigError, FastrlError, StateError
-from sampler.serial import SerialWorkers
+from sampler.runtime.assembly import Assembly, ModelFactory, assemble
+from sampler.runtime.processes import ProcessWorkers
+from sampler.runtime.saved_state import to_arrays, to_tensors
+from sampler.runtime.serial import SerialWorkers
+from sampler.runtime.statistics import statistics
 from sampler.shm.counters import Stage
 from sampler.shm.mailbox import Episode
 from sampler.shm.tokens import FINISHED
-from sampler.state import to_arrays, to_tensors
-from sampler.statistics import statistics
-from sampler.supervisor.processes import ProcessWorkers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -75,7 +75,7 @@ class Sampler:
 
     def _prepare_publishing(self, model: nn.Module) -> None:
         from sampler.models import epsilon_ladder
-        from sampler.policy_worker.parameters import ParameterBlock
+        from sampler.shm.parameters import ParameterBlock
 
         self.model = model
         self._parameters = ParameterBlock(model)

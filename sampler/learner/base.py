@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from sampler.errors import ConfigError
+from sampler.learner.functional.optim import RMSPropTF
+from sampler.learner.functional.schedules import LinearSchedule
 from sampler.learner.guards import FiniteGuard, first_non_finite
 from sampler.learner.metrics import MetricMeans
-from sampler.learner.optim import RMSPropTF
-from sampler.learner.schedules import LinearSchedule
-from sampler.policy_worker.device import choose_device, has_native_bfloat16
+from sampler.models.device import choose_device, has_native_bfloat16
 
 if TYPE_CHECKING:
     from sampler.batch import SequenceBatch

@@ -28,8 +28,8 @@ class LearnerThreads:
     The learner begins with the cores that the workers leave over. Where the run waits for the
     learner, the workers leave more cores over than that, and where it waits for the environments,
     more threads would only take their time: which of the two it is shows in the updates made per
-    second. Call `sampler.resources.let_threads_sleep` before torch is loaded; otherwise torch's
-    threads wait by spinning, and more of them than free cores are never faster.
+    second. Call `sampler.process.resources.let_threads_sleep` before torch is loaded; otherwise
+    torch's threads wait by spinning, and more of them than free cores are never faster.
     """
 
     def __init__(self, spare: int, cores: int) -> None:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from sampler.errors import EnvError, ModelError, StateError
 from sampler.models import distribution_for, epsilon_greedy, epsilon_greedy_log_prob, load_weights
-from sampler.policy_worker.device import pin
-from sampler.policy_worker.parameters import ParameterBlock
+from sampler.models.device import pin
 from sampler.policy_worker.requests import RequestBook, Requests
 from sampler.policy_worker.worker import observation_fields
+from sampler.shm.parameters import ParameterBlock
 from sampler.shm.shared import Shared
 from sampler.spaces import flatten, unflatten
 

@@ -11,9 +11,9 @@ from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.policy_worker.random_actor import RandomActor
 from sampler.policy_worker.worker import Actor, PolicyWorker
+from sampler.process.child import run_child
 from sampler.shm.shared import Shared
 from sampler.shm.signals import Bell
-from sampler.supervisor.child import run_child
 
 
 def make_actor(
@@ -29,7 +29,7 @@ def make_actor(
     if config.inference == "random":
         stream = seeds.sequence(config.seed, seeds.POLICY, index, restarts)
         return RandomActor(shared, action_space, stream)
-    from sampler.policy_worker.device import choose_device, choose_precision
+    from sampler.models.device import choose_device, choose_precision
     from sampler.policy_worker.model_actor import ModelActor
 
     device = choose_device(config.device)

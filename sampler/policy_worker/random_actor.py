@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from sampler.actions import mask_size
 from sampler.policy_worker.requests import Requests
 from sampler.shm.shared import Shared
 from sampler.spaces import Leaf, leaves
+from sampler.spaces.actions import mask_size
 
 
 class RandomActor:

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import gymnasium as gym
 import numpy as np
 
-from sampler.actions import flatten_mask, to_env
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.observations import ObservationWriter, checked_array
 from sampler.spaces import flatten, leaves, unflatten
+from sampler.spaces.actions import flatten_mask, to_env
 
 logger = logging.getLogger("fastrl")
 

@@ -9,10 +9,10 @@ import cloudpickle
 import gymnasium as gym
 
 from sampler import seeds
-from sampler.actions import mask_size
 from sampler.config import SamplerConfig
 from sampler.envs import make
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
+from sampler.process.child import run_child
 from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close, unpack
 from sampler.rollout_worker.replayable import ReplayableEnvLanes, ReplayableVectorLanes
 from sampler.rollout_worker.worker import RolloutWorker
@@ -20,7 +20,7 @@ from sampler.shm.counters import CounterRow
 from sampler.shm.shared import Shared
 from sampler.shm.signals import Bell
 from sampler.spaces import leaves
-from sampler.supervisor.child import run_child
+from sampler.spaces.actions import mask_size
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-from sampler.patience import Patience
+from sampler.process.patience import Patience
 
 SPINS = 20
 NAP = 50e-6  # seconds

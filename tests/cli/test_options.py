@@ -12,9 +12,9 @@ from cli.command_line import flags
 from cli.options import Options, parse_options, saved_options
 from cli.run_folder import RunFolder
 from sampler.errors import ConfigError, FastrlError, one_line
-from sampler.learner.appo import APPOConfig
-from sampler.learner.ppo import PPOConfig
-from sampler.learner.presets import ALGORITHMS
+from sampler.learner.algorithms.appo import APPOConfig
+from sampler.learner.algorithms.ppo import PPOConfig
+from sampler.learner.presets.registry import ALGORITHMS
 
 
 def options(*arguments):
@@ -65,7 +65,7 @@ def test_the_seed_reaches_sampler_and_learner():
 
 
 def test_every_algorithm_has_a_preset_for_every_kind_of_task():
-    from sampler.learner.presets import ALGORITHMS
+    from sampler.learner.presets.registry import ALGORITHMS
 
     for algo in ALGORITHMS:
         for env in ("CartPole-v1", "BreakoutNoFrameskip-v4"):

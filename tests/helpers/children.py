@@ -6,7 +6,7 @@ import os
 import signal
 from multiprocessing.connection import Connection
 
-from sampler.supervisor.child import prepare_child
+from sampler.process.child import prepare_child
 
 
 def prepare(connection: Connection) -> None:

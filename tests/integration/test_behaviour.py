@@ -13,7 +13,7 @@ from helpers.q_learning import Noise
 from helpers.wave import Wave
 
 from sampler import Sampler, SamplerConfig
-from sampler.learner.appo import APPO, APPOConfig
+from sampler.learner.algorithms.appo import APPO, APPOConfig
 from sampler.models import (
     ModelConfig,
     epsilon_greedy_log_prob,

@@ -11,13 +11,13 @@ import torch
 
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
-from sampler.learner.a2c import A2C, A2CConfig
-from sampler.learner.appo import APPO, APPOConfig
+from sampler.learner.algorithms.a2c import A2C, A2CConfig
+from sampler.learner.algorithms.appo import APPO, APPOConfig
+from sampler.learner.algorithms.impala import IMPALA, IMPALAConfig
+from sampler.learner.algorithms.ppo import PPO, PPOConfig
 from sampler.learner.base import resolve_precision
-from sampler.learner.impala import IMPALA, IMPALAConfig
-from sampler.learner.ppo import PPO, PPOConfig
 from sampler.models import ModelConfig, make_model
-from sampler.policy_worker.device import choose_device, has_native_bfloat16
+from sampler.models.device import choose_device, has_native_bfloat16
 
 DISCRETE = gym.spaces.Discrete(4)
 CONTINUOUS = gym.spaces.Box(-2.0, 2.0, (2,), np.float32)

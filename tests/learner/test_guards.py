@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sampler.errors import FastrlError
-from sampler.learner.appo import APPO, APPOConfig
+from sampler.learner.algorithms.appo import APPO, APPOConfig
 from sampler.learner.guards import FiniteGuard, NonFiniteError, first_non_finite
 
 ACTIONS = gym.spaces.Discrete(3)

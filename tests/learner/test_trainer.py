@@ -12,8 +12,8 @@ import pytest
 
 from sampler.config import SamplerConfig
 from sampler.errors import BatchTimeout, ConfigError
-from sampler.learner.appo import APPO, APPOConfig
-from sampler.learner.ppo import PPO, PPOConfig
+from sampler.learner.algorithms.appo import APPO, APPOConfig
+from sampler.learner.algorithms.ppo import PPO, PPOConfig
 from sampler.learner.trainer import Trainer
 
 ACTIONS = gym.spaces.Discrete(3)

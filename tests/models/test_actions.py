@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sampler.actions import flatten_mask, mask_size, to_env
 from sampler.errors import EnvError
 from sampler.models.distributions import make_distribution
+from sampler.spaces.actions import flatten_mask, mask_size, to_env
 
 NESTED = spaces.Dict(
     {
@@ -23,7 +23,7 @@ NESTED = spaces.Dict(
 
 
 def test_torch_is_not_imported():
-    code = "import sampler.actions, sys; sys.exit('torch' in sys.modules)"
+    code = "import sampler.spaces.actions, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

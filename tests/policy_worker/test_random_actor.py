@@ -6,10 +6,10 @@ from gymnasium import spaces
 from helpers.store import make_shared
 
 from sampler import seeds
-from sampler.actions import mask_size
 from sampler.policy_worker.random_actor import RandomActor
 from sampler.policy_worker.requests import Requests
 from sampler.shm.shared import Topology
+from sampler.spaces.actions import mask_size
 
 COUNT = 20_000
 

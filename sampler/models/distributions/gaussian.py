@@ -3,8 +3,9 @@
 The Gaussian lives in units where a bounded dimension spans [-1, 1]; an affine map takes it to the
 space's units: action = centre + scale * x. An unbounded dimension has centre 0 and scale 1.
 
-Clipped: the stored action is the unclipped one, so importance ratios are exact; `sampler.actions`
-clips it on the way into the environment. Log-probability, entropy and KL are the Gaussian's own.
+Clipped: the stored action is the unclipped one, so importance ratios are exact;
+`sampler.spaces.actions` clips it on the way into the environment. Log-probability, entropy and KL
+are the Gaussian's own.
 
 Squashed: action = centre + scale * tanh(x), as in Haarnoja et al. (2018), appendix C. The stored
 action is the squashed one and x is recomputed from it, in the worker and in the learner alike.

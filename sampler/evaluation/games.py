@@ -1,0 +1,365 @@
+"""Evaluation: how well a model plays, apart from training.
+
+A model is played on environments and seeds of its own, without learning and with its statistics
+frozen. Every lane plays a number of games that is fixed beforehand, so long games count as much as
+short ones. Scores are raw: unclipped rewards, summed over whole games.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil, nan
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sampler import seeds
+from sampler.envs import make
+from sampler.errors import RAISED, ConfigError, EnvError, ModelError, one_line
+from sampler.models import as_policy_model, distribution_for, epsilon_greedy
+from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close, for_environment
+from sampler.rollout_worker.process import attribute
+from sampler.spaces import flatten, leaves, stack_frames, unflatten
+from sampler.spaces.actions import mask_size, to_env
+
+EPSILON = 0.05
+"""Share of random actions when a Q-model samples."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The games that were played: lane by lane, each lane's in their order."""
+
+    scores: np.ndarray
+    """Raw whole-game scores, float64 [games]."""
+    lengths: np.ndarray
+    """Lengths in agent steps, int64 [games]."""
+
+    @property
+    def mean(self) -> float:
+        """Mean score."""
+        return float(self.scores.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the scores (of the population: ddof=0)."""
+        return float(self.scores.std())
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the first lane's agent expected and did at one step."""
+
+    value: float
+    """The value of the state, or its highest Q-value of a permitted action, in the units that the
+    learner gave them; NaN from a model without values."""
+    actions: list[np.ndarray]
+    """Leaves of the action space, each of its own shape, as the environment gets them."""
+    is_first: bool
+    """Whether an episode begins here."""
+
+
+def evaluate(
+    model: nn.Module | Callable[[gym.Space, gym.Space], nn.Module],
+    env: str | Callable[..., Any],
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    episodes: int = 10,
+    lanes: int = 5,
+    seed: int = 0,
+    greedy: bool = True,
+    watch: Callable[[Any], None] | None = None,
+    trace: Callable[[Decision], None] | None = None,
+) -> Evaluation:
+    """Play `episodes` whole games of `env` in `lanes` environments side by side.
+
+    Lanes play equally many games, the first of them one more where `episodes` is no multiple.
+    greedy: take the most likely action, or the highest Q-value; otherwise draw one, a Q-model at
+    random with probability EPSILON. The streams of `seed` differ from those of training with it.
+    model: of the library's protocol or plain (`as_policy_model`), or a factory
+    `make_model(observation_space, action_space)`. It stays on its device and ends in the mode,
+    training or not, that it came in. watch: called with the first lane's environment after each of
+    its resets and steps, to render it. trace: called with each of that lane's decisions in the
+    games that count.
+
+    Raises ConfigError for numbers below 1, EnvError where an environment fails.
+    """
+    for name, value in (("episodes", episodes), ("lanes", lanes)):
+        if value < 1:
+            raise ConfigError(f"{name}={value} must be at least 1")
+    with _Games(env, env_kwargs or {}, episodes, min(lanes, episodes), seed, watch) as games:
+        if not isinstance(model, nn.Module):
+            model = model(games.space, games.action_space)
+        was_training = model.training
+        model.eval()
+        try:
+            actor = _Actor(as_policy_model(model), games, seed, greedy)
+            games.reset()
+            while len(playing := games.playing()):
+                actions = actor.act(playing)
+                if trace is not None and games.first_lane_decides:
+                    trace(actor.decision(actions))
+                games.step(playing, actions)
+        finally:
+            model.train(was_training)
+        return games.result()
+
+
+class _Games:
+    """All lanes: their environments, what the model sees of them, and their finished games.
+
+    L counts lanes, n those that still play. Separate environments are stepped one by one, so that
+    one whose games are over rests; a vector environment's lanes go on together until all are over.
+    """
+
+    def __init__(
+        self,
+        env: str | Callable[..., Any],
+        env_kwargs: Mapping[str, Any],
+        episodes: int,
+        lanes: int,
+        seed: int,
+        watch: Callable[[Any], None] | None,
+    ) -> None:
+        self._watch = watch
+        self.name = env if isinstance(env, str) else getattr(env, "__name__", repr(env))
+        self._heartbeat = memoryview(bytearray(8)).cast("q")
+        first: Any = make(env, **env_kwargs)
+        self._envs = [first]
+        vector_lanes = first.num_envs if isinstance(first, gym.vector.VectorEnv) else 0
+        single = first.single_observation_space if vector_lanes else first.observation_space
+        self.action_space = first.single_action_space if vector_lanes else first.action_space
+        self.frame_stack = attribute(first, "frame_stack", 1)
+        self.space = stack_frames(single, self.frame_stack)
+        group_size = vector_lanes or 1
+        self._envs += [make(env, **env_kwargs) for _ in range(ceil(lanes / group_size) - 1)]
+        lanes = len(self._envs) * group_size
+        lane_seeds = [seeds.integer(seed, seeds.EVALUATION, lane) for lane in range(lanes)]
+        mask_size = self._mask_size(first, lane_seeds[:group_size])
+        self._groups: list[tuple[Lanes, slice]] = []
+        for index, made in enumerate(self._envs):
+            rows = slice(index * group_size, (index + 1) * group_size)
+            group: Lanes = (
+                VectorLanes(made, lane_seeds[rows], self._heartbeat, rows.start)
+                if vector_lanes
+                else EnvLanes([made], lane_seeds[rows], self._heartbeat, index, mask_size > 0)
+            )
+            self._groups.append((group, rows))
+        stack = self.frame_stack  # observations [L, S, ...]: the newest is the last
+        self.observations = _zeros(single, "obs", (lanes, stack))
+        self.actions = _zeros(self.action_space, "actions", (lanes,))
+        self.previous_actions = _zeros(self.action_space, "actions", (lanes,))
+        self.previous_rewards = np.zeros(lanes, np.float32)
+        self.is_first = np.ones(lanes, bool)
+        self.action_mask = np.zeros((lanes, 1, mask_size), bool) if mask_size else None
+        self._quota = episodes // lanes + (np.arange(lanes) < episodes % lanes)
+        self._score = np.zeros(lanes)
+        self._length = np.zeros(lanes, np.int64)
+        self._finished: list[list[tuple[float, int]]] = [[] for _ in range(lanes)]
+
+    def reset(self) -> None:
+        """Begin the first game in every lane."""
+        for group, rows in self._groups:
+            with self._errors():
+                group.reset(*self._views(rows))
+            self._show(rows)
+
+    def playing(self) -> np.ndarray:
+        """The lanes to act for, int [n]: all lanes of every group that has games left to play."""
+        left = np.array([len(games) for games in self._finished]) < self._quota
+        return np.concatenate(
+            [np.arange(rows.start, rows.stop) for _, rows in self._groups if left[rows].any()]
+            or [np.zeros(0, np.int64)]
+        )
+
+    @property
+    def first_lane_decides(self) -> bool:
+        """Whether the first lane's action will be played, in a game that counts."""
+        resets = any(lane == 0 for lane, *_ in self._groups[0][0].result.ended)
+        return not resets and len(self._finished[0]) < self._quota[0]
+
+    def step(self, playing: np.ndarray, actions: list[np.ndarray]) -> None:
+        """Step the lanes `playing` with `actions`, leaves [n, ...]; ended ones are reset."""
+        for array, leaf in zip(self.actions, actions, strict=True):
+            array[playing] = leaf
+        is_playing = np.zeros(len(self.is_first), bool)
+        is_playing[playing] = True
+        for group, rows in self._groups:
+            if is_playing[rows.start]:
+                self._step_group(group, rows)
+
+    def _step_group(self, group: Lanes, rows: slice) -> None:
+        views, at, mask = self._views(rows)
+        if self.frame_stack > 1:
+            frames = views[0]
+            frames[:, :-1] = frames[:, 1:]
+        with self._errors():
+            result = group.step([leaf[rows] for leaf in self.actions], views, at, mask, 0)
+        self._show(rows)
+        self.is_first[rows] = False
+        self.previous_rewards[rows] = result.rewards
+        for previous, leaf in zip(self.previous_actions, self.actions, strict=True):
+            previous[rows] = leaf[rows]
+        self._score[rows] += result.rewards
+        self._length[rows] += 1
+        for index in result.resets:
+            lane = rows.start + index
+            self._length[lane] -= 1  # the step that resets is none of the game's
+            self.is_first[lane] = True
+            for previous in self.previous_actions:
+                previous[lane] = 0
+            if self.frame_stack > 1:
+                self.observations[0][lane, :-1] = 0
+        for index, reward, game_over in result.reset_games:
+            self._score[rows.start + index] += reward
+            if game_over:
+                self._end_game(rows.start + index)
+        for index, _, _, game_over in result.ended:
+            if game_over:
+                self._end_game(rows.start + index)
+
+    def _show(self, rows: slice) -> None:
+        if self._watch is not None and rows.start == 0:
+            self._watch(self._envs[0])
+
+    def _end_game(self, lane: int) -> None:
+        self._finished[lane].append((float(self._score[lane]), int(self._length[lane])))
+        self._score[lane], self._length[lane] = 0.0, 0
+
+    def _views(self, rows: slice) -> tuple[list[np.ndarray], int, np.ndarray | None]:
+        """Where a group writes: observations, the entry to write, and action masks."""
+        mask = None if self.action_mask is None else self.action_mask[rows]
+        return [array[rows] for array in self.observations], self.frame_stack - 1, mask
+
+    def _mask_size(self, env: Any, lane_seeds: list[int]) -> int:
+        """Entries of the action masks that the environment gives; 0 where it gives none."""
+        with self._errors():
+            seed = lane_seeds if isinstance(env, gym.vector.VectorEnv) else lane_seeds[0]
+            observation, info = env.reset(seed=seed)
+        given = "action_mask" in info
+        if isinstance(observation, dict):
+            given = given or "action_mask" in observation
+        return mask_size(self.action_space) if given else 0
+
+    def result(self) -> Evaluation:
+        """The first games of every lane, as many as it was to play."""
+        games = [
+            game
+            for finished, quota in zip(self._finished, self._quota, strict=True)
+            for game in finished[:quota]
+        ]
+        return Evaluation(
+            scores=np.array([score for score, _ in games], np.float64),
+            lengths=np.array([length for _, length in games], np.int64),
+        )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Name the environment in whatever goes wrong in it."""
+        try:
+            yield
+        except ConfigError:
+            raise
+        except RAISED as error:
+            raise EnvError(
+                f"env {self.name}, evaluation lane {self._heartbeat[0]}: {one_line(error)}"
+            ) from error
+
+    def close(self) -> None:
+        """Close all environments."""
+        for env in self._envs:
+            close(env)
+
+    def __enter__(self) -> _Games:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Actor:
+    """Chooses actions with a model, whose recurrent state it keeps for every lane."""
+
+    def __init__(self, model: Any, games: _Games, seed: int, greedy: bool) -> None:
+        self._model = model
+        self._games = games
+        self._greedy = greedy
+        self._inputs = getattr(model, "inputs", ("obs",))
+        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        self._distribution = distribution_for(model, games.action_space)
+        lanes = len(games.is_first)
+        # one stream more than the lanes have
+        self._generator = torch.Generator(self._device)
+        self._generator.manual_seed(seeds.integer(seed, seeds.EVALUATION, lanes))
+        self._state = self._model.initial_state(lanes).to(self._device)  # [L, *state]
+        self._outputs: dict[str, Tensor] = {}
+        self._mask: Tensor | None = None  # [n, A]
+
+    @torch.inference_mode()
+    def act(self, lanes: np.ndarray) -> list[np.ndarray]:
+        """Actions for `lanes`, int [n]: the leaves [n, ...] of the action space."""
+        games = self._games
+        rows = torch.from_numpy(lanes).to(self._device)
+        is_first = self._tensor(games.is_first[lanes])
+        outputs, state = self._model.step(self._observations(lanes), self._state[rows], is_first)
+        self._state[rows] = state
+        self._outputs = outputs
+        self._mask = (
+            None if games.action_mask is None else self._tensor(games.action_mask[lanes, 0])
+        )
+        actions = self._choose({n: output.float() for n, output in outputs.items()}, self._mask)
+        return [leaf.cpu().numpy() for leaf in flatten(games.action_space, actions)]
+
+    @torch.inference_mode()
+    def decision(self, actions: list[np.ndarray]) -> Decision:
+        """What the first of the lanes just acted for expects, with the `actions` of all."""
+        space = self._games.action_space
+        played = for_environment(space, to_env(space), [leaf[:1] for leaf in actions])
+        value = self._outputs["values"][0].item() if "values" in self._outputs else nan
+        if "q_values" in self._outputs:
+            q_values = self._outputs["q_values"][0]
+            permitted = slice(None) if self._mask is None else self._mask[0]
+            value = q_values[permitted].max().item()
+        return Decision(value, [leaf[0] for leaf in played], bool(self._games.is_first[0]))
+
+    def _observations(self, lanes: np.ndarray) -> Any:
+        games = self._games
+        newest = games.frame_stack == 1  # without a stack the second dimension is one of its own
+        arrays = [array[lanes, 0] if newest else array[lanes] for array in games.observations]
+        obs = unflatten(games.space, [self._tensor(array) for array in arrays])
+        if self._inputs == ("obs",):
+            return obs
+        previous = [self._tensor(array[lanes]) for array in games.previous_actions]
+        available = {
+            "obs": obs,
+            "previous_actions": unflatten(games.action_space, previous),
+            "previous_rewards": self._tensor(games.previous_rewards[lanes]),
+        }
+        return {name: available[name] for name in self._inputs}
+
+    def _choose(self, outputs: Mapping[str, Tensor], mask: Tensor | None) -> Any:
+        """Actions [n, ...], nested like the space."""
+        policy = "q_values" if "q_values" in outputs else "logits"
+        if outputs[policy].isnan().any():
+            raise ModelError(
+                f"the model's output {policy!r} is NaN; play finite weights, of an older checkpoint"
+            )
+        if policy == "q_values":
+            q_values = outputs["q_values"]
+            epsilon = torch.full_like(q_values[:, 0], 0.0 if self._greedy else EPSILON)
+            chosen = epsilon_greedy(q_values, epsilon, self._generator, mask)
+            return chosen + int(self._games.action_space.start)
+        distribution = self._distribution(outputs["logits"], mask)
+        return distribution.mode() if self._greedy else distribution.sample(self._generator)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+def _zeros(space: gym.Space, name: str, shape: tuple[int, ...]) -> list[np.ndarray]:
+    return [np.zeros(shape + leaf.shape, leaf.dtype) for leaf in leaves(space, name)]

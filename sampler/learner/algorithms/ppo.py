@@ -1,0 +1,131 @@
+"""PPO on synchronous batches (Schulman et al. 2017), with the published settings for Atari."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sampler.learner.algorithms.actor_critic import (
+    ActorCritic,
+    ActorCriticConfig,
+    Rollout,
+    check_minibatches,
+    row_slices,
+)
+from sampler.learner.base import Publish, check_range
+from sampler.learner.functional.losses import approximate_kl, clip_fraction, ppo_loss, value_loss
+from sampler.learner.functional.normalize import normalize_advantages
+from sampler.learner.functional.targets import gae
+
+if TYPE_CHECKING:
+    from sampler.batch import SequenceBatch
+    from sampler.config import SamplerConfig
+
+
+@dataclass(frozen=True)
+class PPOConfig(ActorCriticConfig):
+    """Settings of PPO; the defaults are those for Atari: 8 lanes, rollouts of 128 steps."""
+
+    learning_rate: float = 2.5e-4
+    anneal_learning_rate: bool = True
+    epsilon: float = 1e-5
+    clip: float = 0.1
+    """The policy ratio is clipped to [1 - clip, 1 + clip]."""
+    value_clip: float = 0.1
+    """Bound on the change of a value from the one before the update; 0: none."""
+    epochs: int = 4
+    """Passes over a batch."""
+    minibatches: int = 4
+    """Optimiser steps per pass, on shuffled steps (feed-forward) or shuffled rows (recurrent)."""
+    normalise_advantages: bool = True
+    """Give the advantages of a minibatch mean 0 and standard deviation 1."""
+    target_kl: float = 0.0
+    """Approximate KL from the acting policy, in nats, that ends the passes; 0: none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range(self, ("clip",), above=0.0)
+        check_range(self, ("value_clip", "target_kl"), least=0.0)
+        check_range(self, ("epochs", "minibatches"), least=1)
+
+
+class PPO(ActorCritic):
+    """Several passes over each batch made by the newest policy."""
+
+    config: PPOConfig
+    sync = True
+
+    def check_sampler(self, config: SamplerConfig) -> None:
+        super().check_sampler(config)
+        items = config.batch if self.recurrent else config.batch * config.rollout
+        check_minibatches(self.config.minibatches, items, "rows" if self.recurrent else "steps")
+
+    def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
+        rollout = self.rollout(batch)
+        if not rollout.valid.any():
+            return self.finish(rollout, publish)
+        # The last observation's value is not stored, so one pass computes all of them: it also
+        # gives a recurrent model its state there, and makes old and new values equally precise.
+        with torch.no_grad():
+            values = self.predict(rollout).values
+        advantages = gae(
+            rollout.discounts,
+            rollout.rewards,
+            values[:, :-1],
+            values[:, 1:],
+            rollout.cuts,
+            lambda_=self.config.lambda_,
+        )
+        rollout = replace(rollout, values=values[:, :-1])
+        targets = advantages + rollout.values
+        for _ in range(self.config.epochs):
+            divergence = 0.0
+            for part, index in self._minibatches(rollout):
+                divergence = self._learn(part, advantages[index], targets[index])
+            if 0 < self.config.target_kl < divergence:
+                break
+        return self.finish(rollout, publish)
+
+    def _minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, Any]]:
+        """Disjoint random parts of the valid steps, and what picks the same from [B, T] tensors.
+
+        Recurrent models get rows; others get single steps, as rows of length 1.
+        """
+        if self.recurrent:
+            rows = torch.nonzero(rollout.valid.any(1)).squeeze(1)
+            for choice in self._shuffled(rows):
+                yield rollout[choice], choice
+        else:
+            for choice in self._shuffled(torch.nonzero(rollout.valid)):
+                row, step = choice.unbind(1)
+                # [n] -> [n, 1]
+                yield rollout.steps(row, step), (row.unsqueeze(1), step.unsqueeze(1))
+
+    def _shuffled(self, items: Tensor) -> Iterator[Tensor]:
+        """`items` in random order, in as many parts as there are minibatches."""
+        order = torch.randperm(len(items), generator=self.random).to(items.device)
+        for part in row_slices(len(items), self.config.minibatches):
+            yield items[order[part]]
+
+    def _learn(self, part: Rollout, advantages: Tensor, targets: Tensor) -> float:
+        """One optimiser step; returns the approximate KL from the acting policy if it is watched.
+
+        part: as from `_minibatches`; advantages, targets: [b, T] of its steps.
+        """
+        config, valid = self.config, part.valid
+        now = self.predict(part)
+        if config.normalise_advantages:
+            advantages = normalize_advantages(advantages, valid)
+        log_ratios = now.log_ratios
+        policy = ppo_loss(
+            log_ratios, torch.zeros_like(log_ratios), advantages, config.clip, mask=valid
+        )
+        values = now.values[:, : targets.shape[1]]
+        value = value_loss(values, targets, part.values, config.value_clip or None, valid)
+        clipped = clip_fraction(log_ratios.detach(), config.clip, mask=valid)
+        self.descend(part, now, targets, policy, value, {"losses/clipfrac": clipped})
+        return float(approximate_kl(log_ratios.detach(), valid)) if config.target_kl else 0.0

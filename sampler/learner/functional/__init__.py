@@ -1,0 +1,1 @@
+"""What learners compute: targets, losses, normalisation, schedules, optimisers."""

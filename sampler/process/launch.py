@@ -1,0 +1,160 @@
+"""Starting worker processes, and ending them with everything that they have started."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import types
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import cloudpickle
+
+from sampler.errors import ConfigError, FastrlError, WorkerError
+from sampler.process import CALLER
+from sampler.process.resources import thread_environment
+from sampler.shm.signals import Bell
+
+# The second imports the modules of both kinds of worker.
+PRELOADED = ["sampler.process.fork_server", "sampler.runtime.local_worker"]
+
+_started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
+_lock = threading.Lock()  # environment variables and sys.modules are those of all threads
+DYING_TIMEOUT = 2.0  # seconds from the end of a fork server's descriptors to that of its process
+
+
+def context(method: str) -> Any:
+    """The multiprocessing context; a fork server loads the workers' modules only once."""
+    chosen = multiprocessing.get_context(method)
+    if method == "forkserver":
+        chosen.set_forkserver_preload(PRELOADED)
+    return chosen
+
+
+def pickled(value: Any, what: str) -> bytes:
+    """`value` for a worker process. Raises ConfigError, naming `what`, if it cannot be sent."""
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(
+            f"{what} cannot be sent to worker processes ({reason}); "
+            "make what cannot be pickled inside the callable, not outside"
+        ) from error
+
+
+def start(process: BaseProcess) -> None:
+    """Start a worker process: single-threaded libraries, and no second run of the script.
+
+    Raises WorkerError where the system refuses, ConfigError where TMPDIR cannot hold a socket.
+    """
+    deadline = time.monotonic() + DYING_TIMEOUT
+    while True:
+        try:
+            with _lock, thread_environment(1), _without_main(), _caller_known(), _uninterrupted():
+                return _start_and_tell(process)
+        except (ConnectionError, EOFError) as error:
+            # The fork server is just dying; once it is dead, another one is started.
+            if time.monotonic() > deadline:
+                raise _refusal(process, error) from error
+            time.sleep(0.01)
+        except OSError as error:
+            raise _refusal(process, error) from error
+
+
+def _start_and_tell(process: BaseProcess) -> None:
+    """Start a process, and tell it when that is done: see `child.wait_until_started`."""
+    started = Bell()
+    process.started = started  # type: ignore[attr-defined]  # it is sent with the process
+    try:
+        process.start()
+        _started.add(process)
+        started.ring()
+    finally:
+        started.close()
+
+
+def _forget() -> None:
+    """In a fork of the caller, which is not its workers' parent and must not end them at exit."""
+    multiprocessing.process._children.difference_update(_started)  # type: ignore[attr-defined]
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _refusal(process: BaseProcess, error: OSError | EOFError) -> FastrlError:
+    if "AF_UNIX" in str(error):
+        return ConfigError(
+            f"the path of a socket in {tempfile.gettempdir()} is too long; set TMPDIR to a folder "
+            "with a shorter name, or use start_method=spawn"
+        )
+    reason = error.strerror if isinstance(error, OSError) else "the fork server ended"
+    return WorkerError(
+        f"{process.name} could not be started ({reason}); raise the limit of processes, open files "
+        "or memory that was reached (ulimit -a), or use fewer workers"
+    )
+
+
+def end(process: BaseProcess, timeout: float) -> None:
+    """Kill a process if it is still there, and what it has started and left behind."""
+    if process.pid is None:
+        return  # it could not be started
+    end_group(process)  # at one stroke, for this process may be killed at any instant
+    if process.is_alive():
+        process.kill()
+    process.join(timeout)
+    end_group(process)
+    if process.exitcode is not None:
+        process.close()
+
+
+def end_group(process: BaseProcess) -> None:
+    """End what a worker's environments have started and left behind: its process group."""
+    assert process.pid is not None
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _caller_known() -> Iterator[None]:
+    """Tell a fork server that is started whose it is: see `sampler.process.fork_server`."""
+    os.environ[CALLER] = str(os.getpid())
+    try:
+        yield
+    finally:
+        del os.environ[CALLER]
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Start children that Ctrl-C does not interrupt before they have their own process group."""
+    resource_tracker.ensure_running()  # not within: when it is started it lets SIGINT through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start children that do not run the caller's script again.
+
+    Everything of the script that a child needs is sent with cloudpickle, so a script needs no
+    `if __name__ == "__main__"` guard, and works in notebooks.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

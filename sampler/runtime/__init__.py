@@ -1,0 +1,1 @@
+"""Putting a sampler together and running its workers, in processes or in one."""

@@ -1,0 +1,184 @@
+"""From a configuration to everything a sampler's processes are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from sampler import seeds
+from sampler.config import SamplerConfig
+from sampler.errors import ConfigError, one_line
+from sampler.process.resources import check_limits
+from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
+from sampler.runtime.inspection import inspect_in_process
+from sampler.shm.shared import Shared, Topology
+from sampler.shm.signals import Bell
+from sampler.shm.store import ArraySpec, StoreSpec
+from sampler.spaces import leaves, stack_frames
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ModelFactory = Callable[[gym.Space, gym.Space], Any]
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """The caller's own instance of the model, and what the store must know about it."""
+
+    model: nn.Module
+    factory: ModelFactory
+    outputs: dict[str, tuple[int, ...]]
+    state_shape: tuple[int, ...]
+    inputs: tuple[str, ...]
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of one sampler, whichever way its workers are run."""
+
+    config: SamplerConfig
+    facts: EnvironmentFacts
+    observation_space: gym.Space
+    """As the model sees it: frames stacked."""
+    action_space: gym.Space
+    parts: ModelParts | None
+    """None for random actions."""
+    spec: StoreSpec
+    shared: Shared
+    bell: Bell
+    """The learner's; the others are numbered like their workers."""
+    worker_bells: list[Bell]
+    policy_bells: list[Bell]
+    device_weights: Any
+    """Published weights on the GPU, int64 [2, words]; None where they are in the arena."""
+
+    @property
+    def model_inputs(self) -> tuple[str, ...]:
+        return self.parts.inputs if self.parts else ("obs",)
+
+    def bells_served_by(self, policy: int) -> dict[int, Bell]:
+        topology = self.shared.topology
+        return {
+            worker: bell
+            for worker, bell in enumerate(self.worker_bells)
+            if topology.policy_of(worker) == policy
+        }
+
+    def policy_bell_of(self, worker: int) -> Bell:
+        return self.policy_bells[self.shared.topology.policy_of(worker)]
+
+    def close(self) -> None:
+        """Close every descriptor; memory that a batch still looks into stays until it is gone."""
+        for bell in (self.bell, *self.worker_bells, *self.policy_bells):
+            bell.close()
+        self.shared.close()
+
+
+def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
+    """Look at the environment, make the model, and allocate the shared memory."""
+    check_limits(config.workers + config.policy_workers, bells=1 + config.workers + config.actors)
+    facts = inspect_environment(config) if config.serial else inspect_in_process(config)
+    observation_space = stack_frames(facts.observation_space, facts.frame_stack)
+    parts = None
+    if config.inference == "model":
+        parts = _prepare_model(config.seed, factory, observation_space, facts.action_space)
+    inputs = parts.inputs if parts else ()
+    spec = StoreSpec(
+        buffers=config.batch_buffers,
+        rows=config.batch,
+        steps=config.rollout,
+        overlap=config.overlap,
+        rows_per_token=config.lanes_per_group,
+        observations=_array_specs(facts.observation_space, "observation", "obs"),
+        actions=_array_specs(facts.action_space, "action", "actions"),
+        frame_stack=facts.frame_stack,
+        action_mask_size=facts.action_mask_size,
+        outputs={"log_probs": ()} | (parts.outputs if parts else {}),
+        state_shape=parts.state_shape if parts else (0,),
+        previous="previous_actions" in inputs or "previous_rewards" in inputs,
+    )
+    topology = Topology(config.workers, config.lane_groups, config.lanes_per_group, config.actors)
+    shared = Shared(spec, topology, parts.weight_bytes if parts else 0, config.sync)
+    return Assembly(
+        config,
+        facts,
+        observation_space,
+        facts.action_space,
+        parts,
+        spec,
+        shared,
+        Bell(),
+        [Bell() for _ in range(config.workers)],
+        [Bell() for _ in range(config.actors)],
+        _prepare_gpu(config, shared) if parts else None,
+    )
+
+
+def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
+    """With inference on a GPU: pin the arena, and keep published weights in the GPU's memory."""
+    import torch
+
+    from sampler.models.device import choose_device, pin_arena
+
+    device = choose_device(config.device)
+    if device.type != "cuda":
+        return None
+    pin_arena(shared.arena)
+    shared.weights.copies = torch.zeros(
+        shared.weights.copies.shape, dtype=torch.int64, device=device
+    )
+    return shared.weights.copies
+
+
+def _array_specs(space: gym.Space, kind: str, name: str) -> tuple[ArraySpec, ...]:
+    found = leaves(space, name)
+    if not found:
+        raise ConfigError(f"the {kind} space {space} has no entries; give it at least one")
+    for leaf in found:
+        if 0 in leaf.shape:
+            raise ConfigError(f"{leaf.name}: {leaf.space} holds no numbers; leave it out")
+    return tuple(ArraySpec(leaf.name, leaf.shape, leaf.dtype) for leaf in found)
+
+
+def _prepare_model(
+    seed: int, factory: ModelFactory | None, observation_space: gym.Space, action_space: gym.Space
+) -> ModelParts:
+    import torch
+
+    from sampler.models import as_policy_model, make_model, model_outputs
+    from sampler.shm.parameters import ParameterBlock
+
+    chosen: Any = factory or make_model
+    if isinstance(chosen, torch.nn.Module) or not callable(chosen):
+        raise ConfigError(
+            f"model is a {type(chosen).__name__}, not a factory; pass a function "
+            "make_model(observation_space, action_space) that returns it"
+        )
+
+    def make(observations: gym.Space, actions: gym.Space) -> Any:
+        return as_policy_model(chosen(observations, actions))
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeds.integer(seed, seeds.MODEL))
+        try:
+            model = make(observation_space, action_space)
+        except (MemoryError, RuntimeError) as error:
+            if "allocate" not in str(error):
+                raise
+            raise ConfigError(
+                f"the model of {observation_space} does not fit into memory ({one_line(error)}); "
+                "make its layers or the observations smaller"
+            ) from error
+    return ModelParts(
+        model,
+        make,
+        model_outputs(model, observation_space, action_space),
+        tuple(model.initial_state(1).shape[1:]),
+        tuple(getattr(model, "inputs", ("obs",))),
+        ParameterBlock(model).nbytes,
+    )

@@ -1,0 +1,73 @@
+"""Looking at an environment in a process of its own.
+
+It may hang, exit, crash or leave processes behind: none of that may happen to the caller.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+import cloudpickle
+
+from sampler.config import SamplerConfig
+from sampler.errors import EnvError, FastrlError
+from sampler.process.child import end_own_group, error_of, prepare_child, report
+from sampler.process.launch import context, end, pickled, start
+from sampler.process.patience import Patience
+from sampler.process.resources import check_limits
+from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
+
+END_TIMEOUT = 2.0  # seconds
+LOOK = 0.2  # seconds between two looks at the time
+
+
+def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
+    """What `inspect_environment` finds out. Raises EnvError or ConfigError, like that.
+
+    Also raises EnvError where the environment does not answer within `start_timeout` seconds.
+    """
+    check_limits(1, bells=1)  # multiprocessing's server would say so in a traceback of its own
+    sent = pickled(config, f"env {config.env_name}")
+    chosen = context(config.start_method)
+    ours, theirs = chosen.Pipe(duplex=False)
+    process = chosen.Process(
+        target=_main, args=(theirs, sent, config.env_name), name="fastrl inspection"
+    )
+    try:
+        start(process)
+        theirs.close()
+        patience = Patience(2 * LOOK)
+        while not ours.poll(LOOK) and patience.look() < config.start_timeout:
+            pass
+        if not ours.poll():
+            raise EnvError(
+                f"env {config.env_name}: not made and reset within start_timeout="
+                f"{config.start_timeout:g} s; raise it, or correct the environment"
+            )
+        try:
+            facts, text = cloudpickle.loads(ours.recv_bytes())
+        except EOFError:
+            process.join()
+            raise EnvError(
+                f"env {config.env_name}: its process ended while it was made and reset "
+                f"(exit code {process.exitcode}); correct the environment"
+            ) from None
+    finally:
+        ours.close()
+        end(process, END_TIMEOUT)
+    if text:
+        raise error_of(text, EnvError)
+    return facts
+
+
+def _main(connection: Connection, sent: bytes, name: str) -> None:
+    prepare_child()
+    facts, text = None, ""
+    try:
+        facts = inspect_environment(cloudpickle.loads(sent))
+    except BaseException as error:  # an environment may even call sys.exit
+        text = report(error, "" if isinstance(error, FastrlError) else f"env {name}")
+    with suppress(BrokenPipeError):  # the caller is gone
+        connection.send_bytes(cloudpickle.dumps((facts, text)))
+    end_own_group()

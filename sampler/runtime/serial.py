@@ -1,0 +1,146 @@
+"""All workers in the calling process, in a fixed order: the same seed gives the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from sampler.errors import EnvError, StateError
+from sampler.policy_worker.process import make_actor
+from sampler.policy_worker.worker import PolicyWorker
+from sampler.rollout_worker.process import make_lanes, place
+from sampler.rollout_worker.replayable import ReplayableLanes
+from sampler.rollout_worker.worker import Group, RolloutWorker
+from sampler.runtime.assembly import Assembly
+from sampler.shm.signals import ASKED
+from sampler.shm.tokens import NONE
+
+SAVED = ("episode_ids", "scores", "lengths", "token", "row", "step", "real_steps")
+"""Attributes of a group that are saved as they are."""
+
+
+class SerialWorkers:
+    """The same workers as in processes of their own, called in turn."""
+
+    restarts = 0
+    whole = True
+    """Whether every lane has made its step: not in one, nor after one that failed."""
+
+    def __init__(self, assembly: Assembly):
+        self.config = config = assembly.config
+        shared, facts = assembly.shared, assembly.facts
+        self.rollout_workers = [
+            RolloutWorker(
+                index,
+                shared,
+                bell,
+                assembly.policy_bell_of(index),
+                assembly.bell,
+                make_lanes(config, facts, index, 0, shared),
+                facts.observation_space,
+                facts.frame_skip,
+            )
+            for index, bell in enumerate(assembly.worker_bells)
+        ]
+        self.policy_workers = [
+            PolicyWorker(
+                index,
+                shared,
+                bell,
+                assembly.bells_served_by(index),
+                make_actor(
+                    config,
+                    shared,
+                    index,
+                    0,
+                    assembly.observation_space,
+                    assembly.action_space,
+                    assembly.parts.factory if assembly.parts else None,
+                ),
+            )
+            for index, bell in enumerate(assembly.policy_bells)
+        ]
+
+    def start(self) -> None:
+        for policy_worker in self.policy_workers:
+            policy_worker.start()
+        for rollout_worker in self.rollout_workers:
+            with self._named(rollout_worker):
+                rollout_worker.start()
+
+    def wait(self, timeout: float) -> None:
+        """Step every group once and answer every request."""
+        self.whole = False
+        for rollout_worker in self.rollout_workers:
+            with self._named(rollout_worker):
+                rollout_worker.advance()
+        for policy_worker in self.policy_workers:
+            policy_worker.serve()
+        self.whole = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the workers go on from, beside the shared memory."""
+        return {
+            "rollout": [[group_state(g) for g in w.groups] for w in self.rollout_workers],
+            "policy": [worker.state_dict() for worker in self.policy_workers],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the shared memory must have been restored. Raises StateError."""
+        for rollout_worker, groups in zip(self.rollout_workers, state["rollout"], strict=True):
+            with self._named(rollout_worker):
+                for group, saved in zip(rollout_worker.groups, groups, strict=True):
+                    restore_group(group, saved)
+        for policy_worker, saved in zip(self.policy_workers, state["policy"], strict=True):
+            policy_worker.load_state_dict(saved)
+
+    @contextmanager
+    def _named(self, worker: RolloutWorker) -> Iterator[None]:
+        """Errors of environments that come out of this block name worker, environment and lane."""
+        try:
+            yield
+        except (EnvError, StateError) as error:
+            where = place(self.config, worker.counters, worker.index)
+            raise type(error)(f"{where}: {error}") from error
+
+    def wake(self, groups: list[int]) -> None:
+        """Nobody sleeps here."""
+
+    def check(self) -> None:
+        """Errors are raised where they happen."""
+
+    def close(self) -> None:
+        for rollout_worker in self.rollout_workers:
+            rollout_worker.close()
+
+
+def group_state(group: Group) -> dict[str, Any]:
+    """What a group goes on from, beside the shared memory."""
+    return {
+        **{name: getattr(group, name) for name in SAVED},
+        "overlapping": group.filler.overlapping,
+        "carry": group.filler.carry,
+        "lanes": cast(ReplayableLanes, group.lanes).state_dict(),
+    }
+
+
+def restore_group(group: Group, state: dict[str, Any]) -> None:
+    """Let a group go on from there; the shared memory must have been restored. Raises StateError
+    where its environments cannot be brought back."""
+    for name in SAVED:
+        setattr(group, name, state[name])
+    group.filler.overlapping = state["overlapping"]
+    group.filler.carry.update(state["carry"])
+    group.asked = group.request[ASKED]
+    # Where the last observations are: in the rows at hand, or kept for the next ones.
+    arrays, at, newest = group.filler.carry, -1, -1
+    if group.token != NONE:
+        arrays, at = group.open_rows().arrays, group.step
+        newest = at + group.newest - 1
+    mask = arrays.get("action_mask")
+    cast(ReplayableLanes, group.lanes).load_state_dict(
+        state["lanes"],
+        [arrays[name][:, newest] for name in group.observation_names],
+        None if mask is None else mask[:, at],
+    )

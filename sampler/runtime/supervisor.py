@@ -1,0 +1,253 @@
+"""The supervisor: owns the worker processes of one sampler, and a thread that watches them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+
+from sampler.config import SamplerConfig
+from sampler.errors import ConfigError, EnvError, FastrlError, ModelError, WorkerError, one_line
+from sampler.process.child import error_of
+from sampler.process.launch import end, end_group, start
+from sampler.process.patience import Patience
+from sampler.shm.counters import CounterRow, Stage
+from sampler.shm.shared import Shared
+
+logger = logging.getLogger("fastrl")
+
+WATCH_INTERVAL = 0.2  # seconds between two looks at the heartbeats
+STOP_TIMEOUT = 2.0  # seconds that workers have to stop by themselves
+LOST = 255  # exit code that multiprocessing gives to all whose fork server has died
+LOST_TOGETHER = 2.0  # seconds within which they are seen to have
+# What may hang, and whose code that is.
+HANGING = {
+    Stage.STEPPING: ("step or reset", "environment"),
+    Stage.INFERENCE: ("inference", "model"),
+}
+
+
+@dataclass
+class Worker:
+    """One worker process: how it is started, and what belongs to it in shared memory."""
+
+    name: str
+    slot: int
+    counters: CounterRow
+    launch: Callable[[int], BaseProcess]
+    """Makes the (unstarted) process, given how often it has been restarted."""
+    recover: Callable[[], None]
+    """Takes back what the dead process held, before it is started again."""
+    environment: str = ""
+    """Name of the environment that it runs; "": it runs none."""
+    process: BaseProcess | None = None
+    restarts: int = 0
+    launched: float = 0.0
+    progress: tuple[int, int] = (0, 0)
+    """Heartbeat last seen: when the present stage began, and the lane in it."""
+    progress_time: float = 0.0
+    hung: str = ""
+    """Why the supervisor has ended it, if it has."""
+
+    @property
+    def place(self) -> str:
+        """The worker, with the environment and the lane that it is at."""
+        if not self.environment:
+            return self.name
+        return f"{self.name}, env {self.environment}, lane {self.counters['lane']}"
+
+
+class Supervisor:
+    """Starts workers, restarts those that fail, and keeps the error when it gives up."""
+
+    def __init__(
+        self,
+        config: SamplerConfig,
+        shared: Shared,
+        workers: list[Worker],
+        wake: Callable[[], None],
+    ):
+        """`wake()` is called when something has happened that a waiting learner must see."""
+        self.config = config
+        self.shared = shared
+        self.workers = workers
+        self.wake = wake
+        self.failure: FastrlError | None = None
+        self.restarts = 0
+        self._lost = -LOST_TOGETHER  # when a fork server's death was last counted
+        self._patience = Patience(2 * WATCH_INTERVAL)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="fastrl supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Start every worker and begin to watch. They become ready on their own."""
+        for worker in self.workers:
+            self._launch(worker)
+        self._thread.start()
+
+    @property
+    def ready(self) -> bool:
+        return all(worker.counters["ready"] for worker in self.workers)
+
+    def _launch(self, worker: Worker) -> None:
+        worker.counters["ready"] = 0
+        worker.counters["stage"] = Stage.STARTING
+        worker.launched = self._patience.seconds
+        process = worker.launch(worker.restarts)
+        start(process)
+        worker.process = process
+        worker.counters["pid"] = process.pid or 0  # known before the process has begun to run
+
+    # ---- watching
+
+    def _watch(self) -> None:
+        while not self._stopping.is_set() and self.failure is None:
+            sentinels = {w.process.sentinel: w for w in self.workers if w.process is not None}
+            ended = connection.wait(list(sentinels), WATCH_INTERVAL)
+            if self._stopping.is_set():
+                return
+            try:
+                for sentinel in ended:
+                    self._after_death(sentinels[sentinel])  # type: ignore[index]
+                self._check_timeouts()
+            except Exception as error:  # the watcher must not die silently
+                if self._stopping.is_set():
+                    return  # what it needed is gone
+                if not isinstance(error, FastrlError):
+                    error = WorkerError(f"the supervisor failed: {one_line(error)}")
+                self._fail(error)
+
+    def _after_death(self, worker: Worker) -> None:
+        process = worker.process
+        assert process is not None
+        process.join()
+        reported = bool(self.shared.errors.size[worker.slot])
+        end_group(process)  # what it left behind; and itself, if it was its fork server that died
+        error = self._diagnose(worker, process.exitcode)
+        counts = self._counts(process.exitcode)
+        process.close()
+        worker.process = None
+        never_worked = reported and not worker.counters["ready"] and not worker.restarts
+        if never_worked or isinstance(error, ConfigError | ModelError):
+            self._fail(error)  # a restart would only repeat the error
+        elif counts and self.restarts >= self.config.max_restarts:
+            limit = f"gave up after {self.config.max_restarts} restarts (max_restarts): {error}"
+            last = type(error)(limit)
+            last.traceback_text = error.traceback_text
+            self._fail(last)
+        else:
+            self.restarts += counts
+            worker.restarts += 1
+            logger.warning("%s; restart %d of %d", error, self.restarts, self.config.max_restarts)
+            worker.recover()
+            if self._stopping.is_set():
+                return
+            self._launch(worker)
+            worker.counters["restarts"] = worker.restarts
+            self.wake()
+
+    def _counts(self, exitcode: int | None) -> bool:
+        """Whether a death is a failure of its own: all that are lost with their fork server are
+        one."""
+        if exitcode != LOST:
+            return True
+        now = self._patience.look()
+        first = now - self._lost >= LOST_TOGETHER
+        if first:
+            self._lost = now
+        return first
+
+    def _diagnose(self, worker: Worker, exitcode: int | None) -> FastrlError:
+        """The error that a dead worker reported, or else what is known of its end."""
+        text, hung = self.shared.errors.take(worker.slot), worker.hung
+        worker.hung = ""
+        if text:
+            return error_of(text, EnvError if worker.environment else WorkerError)
+        if hung:
+            in_model = worker.counters["stage"] == Stage.INFERENCE
+            return WorkerError(hung) if in_model else EnvError(hung)
+        how = f"signal {-exitcode}" if exitcode and exitcode < 0 else f"exit code {exitcode}"
+        stage = Stage(worker.counters["stage"])
+        doing = stage.name.lower().replace("_", " ")
+        message = f"{worker.place} ended unexpectedly while {doing} ({how})"
+        in_environment = worker.environment and stage in (Stage.STARTING, Stage.STEPPING)
+        return EnvError(message) if in_environment else WorkerError(message)
+
+    def _fail(self, error: FastrlError) -> None:
+        text = error.traceback_text
+        logger.debug("%s\n%s", error, text)
+        self.failure = error
+        self.wake()
+
+    def _check_timeouts(self) -> None:
+        now = self._patience.look()
+        for worker in self.workers:
+            counters = worker.counters
+            progress = (counters["stage_since"], counters["lane"] if worker.environment else 0)
+            stage, limit = Stage(counters["stage"]), self.config.step_timeout
+            if progress != worker.progress or stage not in HANGING:
+                worker.progress, worker.progress_time = progress, now
+            elif limit is not None and now - worker.progress_time > limit:
+                worker.progress_time = now
+                what, whose = HANGING[stage]
+                worker.hung = (
+                    f"{worker.place}: no {what} was finished within step_timeout={limit:g} s; "
+                    f"raise it, or correct the {whose}"
+                )
+                self.kill(worker.slot)
+        limit = self.config.start_timeout
+        late = [w for w in self.workers if not w.counters["ready"] and now - w.launched > limit]
+        if any(worker.restarts == 0 for worker in late):
+            names = ", ".join(worker.place for worker in late[:3])
+            self._fail(
+                EnvError(
+                    f"{names} not ready after start_timeout={limit:g} s; raise it, or use "
+                    "fewer workers"
+                )
+            )
+        for worker in late:
+            if worker.restarts:
+                worker.hung = f"{worker.place} not ready after start_timeout={limit:g} s"
+                self.kill(worker.slot)
+
+    def kill(self, slot: int) -> None:
+        """End the worker with this error slot; the watcher then starts it again."""
+        for worker in self.workers:
+            if worker.slot == slot and worker.process is not None:
+                worker.process.kill()
+
+    def is_alive(self, slot: int) -> bool:
+        """Whether the worker with this error slot has a process that runs (or is stopped)."""
+        for worker in self.workers:
+            if worker.slot == slot and worker.process is not None:
+                if worker.process.is_alive():
+                    return True
+                end_group(worker.process)  # if it was its fork server that died, it runs on
+        return False
+
+    # ---- stopping
+
+    def stop_watching(self) -> None:
+        """From here on workers may end. To be called before they are told to."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """End every worker, within `STOP_TIMEOUT` seconds and a little; idempotent."""
+        self._stopping.set()
+        workers, self.workers = self.workers, []  # they refer back to the owner of this object
+        try:
+            if self._thread.is_alive() and threading.current_thread() is not self._thread:
+                self._thread.join(STOP_TIMEOUT)
+            deadline = time.monotonic() + STOP_TIMEOUT
+            for worker in workers:
+                if worker.process is not None:
+                    worker.process.join(max(0.0, deadline - time.monotonic()))
+        finally:  # also when KeyboardInterrupt ends the waiting
+            for worker in workers:
+                process, worker.process = worker.process, None
+                if process is not None:
+                    end(process, STOP_TIMEOUT)
