@@ -26,7 +26,7 @@ from sampler.evaluation import Decision, Evaluation, evaluate
 from sampler.learner.base import LearnerConfig
 from sampler.learner.presets.registry import ALGORITHMS, Preset, choose_preset
 from sampler.models import ModelConfig, load_weights
-from sampler.rollout_worker.process import inspect_environment
+from sampler.rollout_worker.probe import inspect_environment
 from sampler.runtime.inspection import inspect_in_process
 
 PROG = "fastrl-train"

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from sampler.errors import ConfigError, FastrlError
-from sampler.rollout_worker.process import attribute
+from sampler.rollout_worker.probe import attribute
 
 CODEC = "mp4v"
 FRAMES_PER_SECOND = 30  # of environments that do not say

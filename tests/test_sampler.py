@@ -297,7 +297,7 @@ def run_script(text, *options):
         "sampler.shm.shared",
         "sampler.envs",
         # What all processes of a sampler load, and the fork server for them.
-        "sampler, sampler.rollout_worker.process, sampler.policy_worker.process",
+        "sampler, sampler.rollout_worker.main, sampler.policy_worker.main",
     ],
 )
 def test_importing_does_not_import_torch(module):

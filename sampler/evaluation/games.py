@@ -1,34 +1,25 @@
-"""Evaluation: how well a model plays, apart from training.
-
-A model is played on environments and seeds of its own, without learning and with its statistics
-frozen. Every lane plays a number of games that is fixed beforehand, so long games count as much as
-short ones. Scores are raw: unclipped rewards, summed over whole games.
-"""
+"""All lanes of an evaluation: environments, what the model sees of them, finished games."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil, nan
+from math import ceil
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from sampler import seeds
 from sampler.envs import make
-from sampler.errors import RAISED, ConfigError, EnvError, ModelError, one_line
-from sampler.models import as_policy_model, distribution_for, epsilon_greedy
-from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close, for_environment
-from sampler.rollout_worker.process import attribute
-from sampler.spaces import flatten, leaves, stack_frames, unflatten
-from sampler.spaces.actions import mask_size, to_env
-
-EPSILON = 0.05
-"""Share of random actions when a Q-model samples."""
+from sampler.errors import RAISED, ConfigError, EnvError, one_line
+from sampler.rollout_worker.lanes import Lanes, close
+from sampler.rollout_worker.probe import attribute
+from sampler.rollout_worker.separate_lanes import EnvLanes
+from sampler.rollout_worker.vector_lanes import VectorLanes
+from sampler.spaces import leaves, stack_frames
+from sampler.spaces.masks import mask_size
 
 
 @dataclass(frozen=True)
@@ -51,66 +42,7 @@ class Evaluation:
         return float(self.scores.std())
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What the first lane's agent expected and did at one step."""
-
-    value: float
-    """The value of the state, or its highest Q-value of a permitted action, in the units that the
-    learner gave them; NaN from a model without values."""
-    actions: list[np.ndarray]
-    """Leaves of the action space, each of its own shape, as the environment gets them."""
-    is_first: bool
-    """Whether an episode begins here."""
-
-
-def evaluate(
-    model: nn.Module | Callable[[gym.Space, gym.Space], nn.Module],
-    env: str | Callable[..., Any],
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    episodes: int = 10,
-    lanes: int = 5,
-    seed: int = 0,
-    greedy: bool = True,
-    watch: Callable[[Any], None] | None = None,
-    trace: Callable[[Decision], None] | None = None,
-) -> Evaluation:
-    """Play `episodes` whole games of `env` in `lanes` environments side by side.
-
-    Lanes play equally many games, the first of them one more where `episodes` is no multiple.
-    greedy: take the most likely action, or the highest Q-value; otherwise draw one, a Q-model at
-    random with probability EPSILON. The streams of `seed` differ from those of training with it.
-    model: of the library's protocol or plain (`as_policy_model`), or a factory
-    `make_model(observation_space, action_space)`. It stays on its device and ends in the mode,
-    training or not, that it came in. watch: called with the first lane's environment after each of
-    its resets and steps, to render it. trace: called with each of that lane's decisions in the
-    games that count.
-
-    Raises ConfigError for numbers below 1, EnvError where an environment fails.
-    """
-    for name, value in (("episodes", episodes), ("lanes", lanes)):
-        if value < 1:
-            raise ConfigError(f"{name}={value} must be at least 1")
-    with _Games(env, env_kwargs or {}, episodes, min(lanes, episodes), seed, watch) as games:
-        if not isinstance(model, nn.Module):
-            model = model(games.space, games.action_space)
-        was_training = model.training
-        model.eval()
-        try:
-            actor = _Actor(as_policy_model(model), games, seed, greedy)
-            games.reset()
-            while len(playing := games.playing()):
-                actions = actor.act(playing)
-                if trace is not None and games.first_lane_decides:
-                    trace(actor.decision(actions))
-                games.step(playing, actions)
-        finally:
-            model.train(was_training)
-        return games.result()
-
-
-class _Games:
+class Games:
     """All lanes: their environments, what the model sees of them, and their finished games.
 
     L counts lanes, n those that still play. Separate environments are stepped one by one, so that
@@ -275,90 +207,11 @@ class _Games:
         for env in self._envs:
             close(env)
 
-    def __enter__(self) -> _Games:
+    def __enter__(self) -> Games:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Actor:
-    """Chooses actions with a model, whose recurrent state it keeps for every lane."""
-
-    def __init__(self, model: Any, games: _Games, seed: int, greedy: bool) -> None:
-        self._model = model
-        self._games = games
-        self._greedy = greedy
-        self._inputs = getattr(model, "inputs", ("obs",))
-        self._device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self._distribution = distribution_for(model, games.action_space)
-        lanes = len(games.is_first)
-        # one stream more than the lanes have
-        self._generator = torch.Generator(self._device)
-        self._generator.manual_seed(seeds.integer(seed, seeds.EVALUATION, lanes))
-        self._state = self._model.initial_state(lanes).to(self._device)  # [L, *state]
-        self._outputs: dict[str, Tensor] = {}
-        self._mask: Tensor | None = None  # [n, A]
-
-    @torch.inference_mode()
-    def act(self, lanes: np.ndarray) -> list[np.ndarray]:
-        """Actions for `lanes`, int [n]: the leaves [n, ...] of the action space."""
-        games = self._games
-        rows = torch.from_numpy(lanes).to(self._device)
-        is_first = self._tensor(games.is_first[lanes])
-        outputs, state = self._model.step(self._observations(lanes), self._state[rows], is_first)
-        self._state[rows] = state
-        self._outputs = outputs
-        self._mask = (
-            None if games.action_mask is None else self._tensor(games.action_mask[lanes, 0])
-        )
-        actions = self._choose({n: output.float() for n, output in outputs.items()}, self._mask)
-        return [leaf.cpu().numpy() for leaf in flatten(games.action_space, actions)]
-
-    @torch.inference_mode()
-    def decision(self, actions: list[np.ndarray]) -> Decision:
-        """What the first of the lanes just acted for expects, with the `actions` of all."""
-        space = self._games.action_space
-        played = for_environment(space, to_env(space), [leaf[:1] for leaf in actions])
-        value = self._outputs["values"][0].item() if "values" in self._outputs else nan
-        if "q_values" in self._outputs:
-            q_values = self._outputs["q_values"][0]
-            permitted = slice(None) if self._mask is None else self._mask[0]
-            value = q_values[permitted].max().item()
-        return Decision(value, [leaf[0] for leaf in played], bool(self._games.is_first[0]))
-
-    def _observations(self, lanes: np.ndarray) -> Any:
-        games = self._games
-        newest = games.frame_stack == 1  # without a stack the second dimension is one of its own
-        arrays = [array[lanes, 0] if newest else array[lanes] for array in games.observations]
-        obs = unflatten(games.space, [self._tensor(array) for array in arrays])
-        if self._inputs == ("obs",):
-            return obs
-        previous = [self._tensor(array[lanes]) for array in games.previous_actions]
-        available = {
-            "obs": obs,
-            "previous_actions": unflatten(games.action_space, previous),
-            "previous_rewards": self._tensor(games.previous_rewards[lanes]),
-        }
-        return {name: available[name] for name in self._inputs}
-
-    def _choose(self, outputs: Mapping[str, Tensor], mask: Tensor | None) -> Any:
-        """Actions [n, ...], nested like the space."""
-        policy = "q_values" if "q_values" in outputs else "logits"
-        if outputs[policy].isnan().any():
-            raise ModelError(
-                f"the model's output {policy!r} is NaN; play finite weights, of an older checkpoint"
-            )
-        if policy == "q_values":
-            q_values = outputs["q_values"]
-            epsilon = torch.full_like(q_values[:, 0], 0.0 if self._greedy else EPSILON)
-            chosen = epsilon_greedy(q_values, epsilon, self._generator, mask)
-            return chosen + int(self._games.action_space.start)
-        distribution = self._distribution(outputs["logits"], mask)
-        return distribution.mode() if self._greedy else distribution.sample(self._generator)
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
 
 
 def _zeros(space: gym.Space, name: str, shape: tuple[int, ...]) -> list[np.ndarray]:

@@ -1,1 +1,1 @@
-"""Targets, losses, replay and normalisation, and one file per learning algorithm."""
+"""Targets, losses, replay and normalization, and one file per learning algorithm."""

@@ -46,8 +46,8 @@ class ModelConfig:
     head_size: int | None = None
     """Width of the hidden layer in each dueling stream; None: 512 where there are images, 128
     otherwise."""
-    normalise_observations: bool = False
-    """Normalise float vectors by their running mean and variance, clipped at +-10."""
+    normalize_observations: bool = False
+    """Normalize float vectors by their running mean and variance, clipped at +-10."""
 
     def __post_init__(self) -> None:
         for name, allowed in (

@@ -77,12 +77,12 @@ class Model(nn.Module):
             if body is not None:
                 body.encoder.set_precision(dtype)
 
-    def update_normaliser(self, obs: Any, mask: Tensor | None = None) -> None:
+    def update_normalizer(self, obs: Any, mask: Tensor | None = None) -> None:
         """Add observations to the running statistics, if the model has any.
 
         obs: as given to `step` or `unroll`. mask [n] or [B, T] bool: which of them count.
         """
-        self.observations.update_normaliser(self._observation(obs), mask)
+        self.observations.update_normalizer(self._observation(obs), mask)
 
     def _observation(self, obs: Any) -> Any:
         return obs if self.previous is None else obs["obs"]

@@ -14,7 +14,7 @@ from sampler.errors import ConfigError
 from sampler.models.config import ModelConfig
 from sampler.models.images import ImageEncoder, is_image, pixel_maximum
 from sampler.models.layers import flatten_leading, full_precision, mlp
-from sampler.models.normaliser import Normaliser
+from sampler.models.normalizer import Normalizer
 from sampler.spaces import Leaf, flatten, leaves
 
 
@@ -65,7 +65,7 @@ class VectorEncoding(nn.Module):
 class Observations(nn.Module):
     """Splits observations into images, as they are, and one vector [N, size] float32.
 
-    Floats come first in the vector; with `normalize` they are normalised.
+    Floats come first in the vector; with `normalize` they are normalized.
     """
 
     def __init__(self, space: gym.Space, config: ModelConfig) -> None:
@@ -86,28 +86,28 @@ class Observations(nn.Module):
         self.float_size = sum(encodings[i].size for i in floats)
         if not self.images and not self.size:
             raise ConfigError(f"the observation space {space} holds no numbers; add some to it")
-        normalize = config.normalise_observations and self.float_size > 0
-        self.normaliser = Normaliser(self.float_size) if normalize else None
+        normalize = config.normalize_observations and self.float_size > 0
+        self.normalizer = Normalizer(self.float_size) if normalize else None
 
     def forward(self, obs: Any) -> tuple[list[Tensor], Tensor | None]:
         """obs: leaves [N, ...]. Returns the images and the vector (None where it is empty)."""
         parts = flatten(self.space, obs)
         vectors = [encode(parts[i]) for encode, i in zip(self.encodings, self._order, strict=True)]
-        if self.normaliser is not None:
+        if self.normalizer is not None:
             floats, vectors = vectors[: self._floats], vectors[self._floats :]
-            vectors.insert(0, self.normaliser(join(floats)))
+            vectors.insert(0, self.normalizer(join(floats)))
         return [parts[i] for i in self.images], join(vectors) if vectors else None
 
-    def update_normaliser(self, obs: Any, mask: Tensor | None) -> None:
+    def update_normalizer(self, obs: Any, mask: Tensor | None) -> None:
         """Add observations (leaves [..., *shape]) to the statistics where `mask` [...] is True."""
-        if self.normaliser is None:
+        if self.normalizer is None:
             return
         parts = flatten(self.space, obs)
         floats = []
         for encode, i in zip(self.encodings[: self._floats], self._order, strict=False):
             leading = parts[i].dim() - self._ranks[i]
             floats.append(encode(flatten_leading(parts[i], leading)))
-        self.normaliser.update(join(floats), mask)
+        self.normalizer.update(join(floats), mask)
 
 
 def join(vectors: list[Tensor]) -> Tensor:

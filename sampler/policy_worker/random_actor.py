@@ -11,7 +11,7 @@ from gymnasium import spaces
 from sampler.policy_worker.requests import Requests
 from sampler.shm.shared import Shared
 from sampler.spaces import Leaf, leaves
-from sampler.spaces.actions import mask_size
+from sampler.spaces.masks import mask_size
 
 
 class RandomActor:

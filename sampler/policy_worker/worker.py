@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from sampler.policy_worker.requests import RequestBook, Requests, RowAccess, select
+from sampler.process.bell import Bell
 from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
-from sampler.shm.signals import Bell
 from sampler.shm.store import FRAMES
 
 NAP = 1.0  # seconds after which a sleeping worker looks around, though no bell rang

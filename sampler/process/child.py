@@ -17,9 +17,9 @@ from typing import NoReturn
 
 from sampler import errors
 from sampler.errors import FastrlError, one_line
+from sampler.process.bell import Bell
 from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
-from sampler.shm.signals import Bell
 
 TRACEBACK_CHARACTERS = 2000  # with its line a report fits its slot, at 6 bytes a character
 

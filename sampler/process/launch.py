@@ -21,8 +21,8 @@ import cloudpickle
 
 from sampler.errors import ConfigError, FastrlError, WorkerError
 from sampler.process import CALLER
+from sampler.process.bell import Bell
 from sampler.process.resources import thread_environment
-from sampler.shm.signals import Bell
 
 # The second imports the modules of both kinds of worker.
 PRELOADED = ["sampler.process.fork_server", "sampler.runtime.local_worker"]

@@ -14,7 +14,9 @@ import gymnasium as gym
 import numpy as np
 
 from sampler.errors import RAISED, StateError, one_line
-from sampler.rollout_worker.lanes import EnvLanes, Lanes, StepResult, VectorLanes
+from sampler.rollout_worker.lanes import Lanes, StepResult
+from sampler.rollout_worker.separate_lanes import EnvLanes
+from sampler.rollout_worker.vector_lanes import VectorLanes
 from sampler.spaces import leaves
 
 RESEED_STEPS = 5_000

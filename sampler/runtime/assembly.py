@@ -11,11 +11,11 @@ import gymnasium as gym
 from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError, one_line
+from sampler.process.bell import Bell
 from sampler.process.resources import check_limits
-from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
+from sampler.rollout_worker.probe import EnvironmentFacts, inspect_environment
 from sampler.runtime.inspection import inspect_in_process
 from sampler.shm.shared import Shared, Topology
-from sampler.shm.signals import Bell
 from sampler.shm.store import ArraySpec, StoreSpec
 from sampler.spaces import leaves, stack_frames
 

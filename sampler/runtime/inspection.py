@@ -16,7 +16,7 @@ from sampler.process.child import end_own_group, error_of, prepare_child, report
 from sampler.process.launch import context, end, pickled, start
 from sampler.process.patience import Patience
 from sampler.process.resources import check_limits
-from sampler.rollout_worker.process import EnvironmentFacts, inspect_environment
+from sampler.rollout_worker.probe import EnvironmentFacts, inspect_environment
 
 END_TIMEOUT = 2.0  # seconds
 LOOK = 0.2  # seconds between two looks at the time

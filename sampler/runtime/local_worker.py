@@ -7,14 +7,15 @@ from typing import Any
 import cloudpickle
 
 from sampler.config import SamplerConfig
-from sampler.policy_worker.process import make_actor
+from sampler.policy_worker.main import make_actor
 from sampler.policy_worker.worker import PolicyWorker
+from sampler.process.bell import Bell
 from sampler.process.child import run_child
-from sampler.rollout_worker.process import make_lanes, place
+from sampler.rollout_worker.environments import make_lanes
+from sampler.rollout_worker.main import place
 from sampler.rollout_worker.worker import RolloutWorker
 from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
-from sampler.shm.signals import Bell
 
 
 class NoBell(Bell):

@@ -6,10 +6,10 @@ import time
 from functools import partial
 from typing import Any
 
-from sampler.policy_worker import process as policy_process
+from sampler.policy_worker import main as policy_process
 from sampler.process.launch import context, pickled
 from sampler.process.resources import spare_threads
-from sampler.rollout_worker import process as rollout_process
+from sampler.rollout_worker import main as rollout_process
 from sampler.runtime import local_worker
 from sampler.runtime.assembly import Assembly
 from sampler.runtime.supervisor import Supervisor, Worker

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from sampler.errors import EnvError, StateError
-from sampler.policy_worker.process import make_actor
+from sampler.policy_worker.main import make_actor
 from sampler.policy_worker.worker import PolicyWorker
-from sampler.rollout_worker.process import make_lanes, place
+from sampler.rollout_worker.environments import make_lanes
+from sampler.rollout_worker.group import Group
+from sampler.rollout_worker.main import place
 from sampler.rollout_worker.replayable import ReplayableLanes
-from sampler.rollout_worker.worker import Group, RolloutWorker
+from sampler.rollout_worker.worker import RolloutWorker
 from sampler.runtime.assembly import Assembly
 from sampler.shm.signals import ASKED
 from sampler.shm.tokens import NONE

@@ -83,6 +83,11 @@ def unflatten(space: gym.Space, values: Sequence[Any]) -> Any:
     return build(space)
 
 
+def children(space: spaces.Dict | spaces.Tuple) -> dict[Any, gym.Space]:
+    """The entries of a space by key or index."""
+    return dict(space.spaces if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+
+
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     """`value` (nested dicts and tuples) with `function` applied to every array in it."""
     if isinstance(value, dict):

@@ -122,7 +122,7 @@ def command(folder, *arguments):
 
 @pytest.mark.slow
 def test_an_interrupted_run_ends_as_one_in_one_go(tmp_path):
-    arguments = [*SMALL, "--total-steps", "20000", "--learner.normalise-rewards"]
+    arguments = [*SMALL, "--total-steps", "20000", "--learner.normalize-rewards"]
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     process = command(whole, *arguments)
     _, err = process.communicate(timeout=300)

@@ -272,8 +272,8 @@ def test_what_environments_leave_ends_with_their_process(tmp_path, monkeypatch):
     config = replace(CONFIG, env=LeavesChild, env_kwargs={"folder": str(tmp_path)})
     with Sampler(config) as sampler:
         sampler.get_batch(timeout=PATIENCE)
-        for module in ("launch", "supervisor"):
-            monkeypatch.setattr(f"sampler.process.{module}.end_group", lambda process: None)
+        for module in ("process.launch", "runtime.supervisor"):
+            monkeypatch.setattr(f"sampler.{module}.end_group", lambda process: None)
     children = [int(path.name) for path in tmp_path.iterdir()]
     assert len(children) == 1 + CONFIG.workers * CONFIG.envs_per_worker
 

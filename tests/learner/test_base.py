@@ -171,7 +171,7 @@ def test_resumed_state_continues_bit_for_bit(tiny_model, random_fields, batch_fr
         batch_from(random_fields(tiny_model(DISCRETE, 4), DISCRETE, seed=seed), DISCRETE)
         for seed in range(4)
     ]
-    changes = {"normalise_rewards": True}
+    changes = {"normalize_rewards": True}
     straight = learner_of(algorithm, tiny_model(DISCRETE, 4), DISCRETE, **changes)
     for batch in batches[:2]:
         straight.update(batch, no_publish)
@@ -244,7 +244,7 @@ def test_rewards_are_scaled_then_clipped(tiny_model, random_fields, batch_from):
     np.testing.assert_allclose(part.rewards.numpy(), expected, rtol=1e-6)
 
 
-def test_normalised_rewards_follow_a_lane_in_time(tiny_model, random_fields, batch_from):
+def test_normalized_rewards_follow_a_lane_in_time(tiny_model, random_fields, batch_from):
     """Two rows of one lane in the wrong order give what they give in the right one."""
     model = tiny_model(DISCRETE)
     fields = random_fields(model, DISCRETE, rows=2)
@@ -252,7 +252,7 @@ def test_normalised_rewards_follow_a_lane_in_time(tiny_model, random_fields, bat
     fields["episode_id"][1] += 100
     states = []
     for order in ([0, 1], [1, 0]):
-        learner = learner_of("appo", model, DISCRETE, normalise_rewards=True)
+        learner = learner_of("appo", model, DISCRETE, normalize_rewards=True)
         learner.rollout(batch_from({n: a[order] for n, a in fields.items()}, DISCRETE))
         states.append(learner.reward_scaler.state())
     for name in states[0]:
@@ -263,7 +263,7 @@ def test_normalised_rewards_follow_a_lane_in_time(tiny_model, random_fields, bat
 def test_observation_statistics_change_between_batches_only(random_fields, batch_from, algorithm):
     """A batch is learned from with the statistics that it was acted with; only the very first one
     is counted beforehand. Each real step's observation counts once."""
-    model = make_model(OBS, DISCRETE, ModelConfig(normalise_observations=True))
+    model = make_model(OBS, DISCRETE, ModelConfig(normalize_observations=True))
     model.units = 0
     changes = {} if algorithm in ("impala", "a2c") else {"epochs": 1, "minibatches": 1}
     learner = learner_of(algorithm, model, DISCRETE, **changes)

@@ -65,7 +65,7 @@ def test_a_bad_reward_costs_one_update(learner_and_batch):
 
 def test_a_bad_reward_does_not_spoil_the_statistics(tiny_model, random_fields, batch_from):
     model = tiny_model(ACTIONS)
-    config = APPOConfig(max_non_finite=2, normalise_rewards=True)
+    config = APPOConfig(max_non_finite=2, normalize_rewards=True)
     learner = APPO(model, OBS, ACTIONS, config, device="cpu")
     fields = random_fields(model, ACTIONS)
     bad = {**fields, "rewards": fields["rewards"].copy()}
@@ -80,7 +80,7 @@ def test_a_bad_reward_does_not_spoil_the_statistics(tiny_model, random_fields, b
 def test_rows_that_were_given_up_may_hold_anything(tiny_model, random_fields, batch_from):
     """As in debug mode, where released rows are filled with NaN and the largest integers."""
     model = tiny_model(ACTIONS, 4)
-    config = APPOConfig(normalise_rewards=True)
+    config = APPOConfig(normalize_rewards=True)
     fields = random_fields(model, ACTIONS)
     for array in fields.values():
         array[2] = np.nan if array.dtype.kind == "f" else np.iinfo(np.int32).max

@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 from sampler.errors import EnvError
 from sampler.models.distributions import make_distribution
-from sampler.spaces.actions import flatten_mask, mask_size, to_env
+from sampler.spaces.actions import to_env
+from sampler.spaces.masks import flatten_mask, mask_size
 
 NESTED = spaces.Dict(
     {

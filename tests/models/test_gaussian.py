@@ -46,8 +46,8 @@ def test_squashed_gaussian_agrees_with_torch_distributions():
     assert torch.equal(log_prob, distribution.log_prob(actions))
     low, high = torch.tensor(space.low), torch.tensor(space.high)
     assert ((actions >= low) & (actions <= high)).all()
-    normalised = (actions - (low + high) / 2) / ((high - low) / 2)
-    inside = (normalised.abs() < 0.99).all(-1)  # beyond, float32 actions do not hold x exactly
+    normalized = (actions - (low + high) / 2) / ((high - low) / 2)
+    inside = (normalized.abs() < 0.99).all(-1)  # beyond, float32 actions do not hold x exactly
     assert inside.float().mean() > 0.5
     expected = theirs.log_prob(actions.double()).float()
     torch.testing.assert_close(log_prob[inside], expected[inside], rtol=1e-4, atol=1e-4)

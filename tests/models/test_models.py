@@ -1,4 +1,4 @@
-"""Default models: every space, the protocol, precision, initialisation and normalisation."""
+"""Default models: every space, the protocol, precision, initialisation and normalization."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def model_inputs(samples, model, observations, actions, *shape: int):
 @pytest.mark.parametrize("core", [None, "lstm"])
 def test_every_observation_space(build, samples, name, core):
     space, actions = OBSERVATIONS[name], ACTIONS["discrete"]
-    model = build(make_model, space, actions, core=core, normalise_observations=True)
+    model = build(make_model, space, actions, core=core, normalize_observations=True)
     assert model_outputs(model, space, actions) == {"logits": (3,), "values": ()}
     check_unroll_equals_stepping(samples, model, space, actions)
 

@@ -9,7 +9,7 @@ from sampler import seeds
 from sampler.policy_worker.random_actor import RandomActor
 from sampler.policy_worker.requests import Requests
 from sampler.shm.shared import Topology
-from sampler.spaces.actions import mask_size
+from sampler.spaces.masks import mask_size
 
 COUNT = 20_000
 

@@ -19,8 +19,8 @@ from helpers.processes import PATIENCE, open_files, wait_until, workers_of
 
 from sampler import Sampler, SamplerConfig, WorkerError
 from sampler.process import launch
+from sampler.process.bell import Bell
 from sampler.process.launch import context, end, start
-from sampler.shm.signals import Bell
 
 CONFIG = SamplerConfig(env="fastrl/Counter-v0", inference="random", start_method="spawn")
 

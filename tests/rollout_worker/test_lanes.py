@@ -7,7 +7,9 @@ from gymnasium import spaces
 
 from sampler import ConfigError, EnvError
 from sampler.envs.counter import CounterEnv, CounterFrames, decode
-from sampler.rollout_worker.lanes import EnvLanes, VectorLanes, find, how_it_ended, unpack
+from sampler.rollout_worker.lanes import unpack
+from sampler.rollout_worker.separate_lanes import EnvLanes, find, how_it_ended
+from sampler.rollout_worker.vector_lanes import VectorLanes
 
 SPACE = spaces.Box(-9, 9, (2,), np.float32)
 

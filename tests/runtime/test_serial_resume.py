@@ -176,9 +176,9 @@ def test_there_is_no_state_after_a_step_that_failed_halfway_or_beside_processes(
 # ---- training
 
 PLAIN = ModelConfig(hidden=(16,))
-LSTM = ModelConfig(core="lstm", core_size=8, hidden=(16,), normalise_observations=True)
+LSTM = ModelConfig(core="lstm", core_size=8, hidden=(16,), normalize_observations=True)
 IMAGES = ModelConfig(hidden=(16,))
-NORMALISED = {"normalise_rewards": True}
+NORMALIZED = {"normalize_rewards": True}
 REPLAY = {"save_replay": True, "replay_capacity": 300, "learning_starts": 100, "batch_size": 64}
 SEQUENCES = {"burn_in": 2, "sequence": 6, "shift": 4, "init_state": "learned", "replay_ratio": 8.0}
 POLE, HIDDEN = "CartPole-v1", "fastrl/CartPoleNoVelocity-v0"
@@ -236,13 +236,13 @@ def check_resuming(algorithm, env, model, changes, save_at, batches):
     ("algorithm", "env", "model", "changes"),
     [
         ("appo", POLE, PLAIN, {"anneal_learning_rate": True, "epochs": 2}),
-        ("appo", HIDDEN, LSTM, NORMALISED),
-        ("ppo", POLE, PLAIN, {**NORMALISED, "minibatches": 2, "epochs": 2}),
-        ("ppo", "Pendulum-v1", LSTM, {**NORMALISED, "minibatches": 2}),
+        ("appo", HIDDEN, LSTM, NORMALIZED),
+        ("ppo", POLE, PLAIN, {**NORMALIZED, "minibatches": 2, "epochs": 2}),
+        ("ppo", "Pendulum-v1", LSTM, {**NORMALIZED, "minibatches": 2}),
         ("a2c", HIDDEN, LSTM, {}),
-        ("impala", POLE, PLAIN, NORMALISED),
+        ("impala", POLE, PLAIN, NORMALIZED),
         ("dqn", POLE, PLAIN, {**REPLAY, "alpha": 0.0, "exploration": "anneal", "n_step": 1}),
-        ("apex", POLE, PLAIN, {**REPLAY, **NORMALISED, "target_every": 5}),
+        ("apex", POLE, PLAIN, {**REPLAY, **NORMALIZED, "target_every": 5}),
         ("r2d2", HIDDEN, LSTM, {**REPLAY, **SEQUENCES}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

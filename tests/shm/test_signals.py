@@ -4,7 +4,7 @@ import pytest
 from helpers.memory import child
 from helpers.processes import open_files
 
-from sampler.shm.signals import Bell
+from sampler.process.bell import Bell
 
 
 def test_waiting_ends_with_a_ring_or_with_the_time():

@@ -24,7 +24,7 @@ class A2CConfig(ActorCriticConfig):
     optimiser: Literal["adam", "rmsprop", "rmsprop_tf"] = "rmsprop_tf"
     epsilon: float = 1e-5
     lambda_: float = 1.0
-    normalise_advantages: bool = False
+    normalize_advantages: bool = False
     """Give the advantages of a batch mean 0 and standard deviation 1."""
 
 
@@ -52,7 +52,7 @@ class A2C(ActorCritic):
                 lambda_=self.config.lambda_,
             )
             targets = advantages + here
-            if self.config.normalise_advantages:
+            if self.config.normalize_advantages:
                 advantages = normalize_advantages(advantages, part.valid)
             policy = policy_gradient_loss(now.log_probs, advantages, part.valid)
             value = value_loss(now.values[:, :-1], targets, mask=part.valid)

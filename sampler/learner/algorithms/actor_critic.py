@@ -47,7 +47,7 @@ class ActorCriticConfig(LearnerConfig):
     """Rewards are multiplied by this before anything else."""
     reward_clip: float = 0.0
     """Rewards are clipped to [-reward_clip, reward_clip]; 0: not at all."""
-    normalise_rewards: bool = False
+    normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return."""
     max_policy_lag: int = 1000
     """Steps made by weights more than this many versions old get no weight in the loss."""
@@ -81,7 +81,7 @@ class Rollout:
     values: Tensor
     """[B, T] float32: predicted when the actions were chosen."""
     rewards: Tensor
-    """[B, T] float32: scaled, clipped or normalised as configured; 0 at invalid steps."""
+    """[B, T] float32: scaled, clipped or normalized as configured; 0 at invalid steps."""
     discounts: Tensor
     """[B, T] float32: gamma, or 0 where the episode terminated."""
     cuts: Tensor
@@ -140,7 +140,7 @@ class ActorCritic(Learner):
     ) -> None:
         super().__init__(model, observation_space, action_space, config, device, precision)
         self.make_distribution = distribution_for(model, action_space)
-        self.reward_scaler = RewardScaler(config.gamma) if config.normalise_rewards else None
+        self.reward_scaler = RewardScaler(config.gamma) if config.normalize_rewards else None
         self.lags: dict[str, float] = {}
         """Lag figures of the batch in hand."""
         self.stale_steps = 0
@@ -197,16 +197,16 @@ class ActorCritic(Learner):
         if not kept.all():  # rows that were given up hold anything, NaN included
             rollout = rollout[self._tensor(kept.nonzero()[0])]
         if self.batches == 0:
-            self._update_normaliser(rollout)
+            self._update_normalizer(rollout)
         return rollout
 
-    def _update_normaliser(self, rollout: Rollout) -> None:
+    def _update_normalizer(self, rollout: Rollout) -> None:
         """Let the model see the observations that were acted on, for its running statistics.
 
         This comes after a batch was learned from, so that acting and learning agree about it, but
         before the very first one, which would otherwise be seen raw.
         """
-        update = getattr(self.model, "update_normaliser", None)
+        update = getattr(self.model, "update_normalizer", None)
         if update is not None:
             bootstrap = torch.zeros_like(rollout.real[:, :1])  # seen again as the next row's first
             update(rollout.obs, torch.cat((rollout.real, bootstrap), dim=1))
@@ -288,7 +288,7 @@ class ActorCritic(Learner):
     def finish(self, rollout: Rollout, publish: Publish) -> dict[str, float]:
         """Publish what was learned from a batch; the metrics of its update by name."""
         if self.batches:
-            self._update_normaliser(rollout)
+            self._update_normalizer(rollout)
         self.publish(publish)
         self.batches += 1
         return {
@@ -312,7 +312,7 @@ class ActorCritic(Learner):
         if self.reward_scaler is not None:
             if "reward_scaler" not in state:
                 raise ConfigError(
-                    "the checkpoint has no reward statistics; set normalise_rewards=False"
+                    "the checkpoint has no reward statistics; set normalize_rewards=False"
                 )
             self.reward_scaler.load_state(state["reward_scaler"])
 

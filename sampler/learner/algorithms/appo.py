@@ -49,7 +49,7 @@ class APPOConfig(ActorCriticConfig):
     """Passes over a batch."""
     minibatches: int = 1
     """Optimiser steps per pass; each takes an equal share of the batch's rows."""
-    normalise_advantages: bool = True
+    normalize_advantages: bool = True
     """Give the advantages of a minibatch mean 0 and standard deviation 1."""
     publish_every: Literal["minibatch", "batch"] = "batch"
     """When new weights are handed to the policy workers."""
@@ -89,7 +89,7 @@ class APPO(ActorCritic):
         now = self.predict(part)
         values = now.values[:, :-1]
         advantages, targets = self._targets(part, now)
-        if config.normalise_advantages:
+        if config.normalize_advantages:
             advantages = normalize_advantages(advantages, valid)
         log_ratios = now.log_ratios
         policy = ppo_loss(

@@ -41,7 +41,7 @@ class PPOConfig(ActorCriticConfig):
     """Passes over a batch."""
     minibatches: int = 4
     """Optimiser steps per pass, on shuffled steps (feed-forward) or shuffled rows (recurrent)."""
-    normalise_advantages: bool = True
+    normalize_advantages: bool = True
     """Give the advantages of a minibatch mean 0 and standard deviation 1."""
     target_kl: float = 0.0
     """Approximate KL from the acting policy, in nats, that ends the passes; 0: none."""
@@ -118,7 +118,7 @@ class PPO(ActorCritic):
         """
         config, valid = self.config, part.valid
         now = self.predict(part)
-        if config.normalise_advantages:
+        if config.normalize_advantages:
             advantages = normalize_advantages(advantages, valid)
         log_ratios = now.log_ratios
         policy = ppo_loss(

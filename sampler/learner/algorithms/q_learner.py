@@ -59,7 +59,7 @@ class QLearnerConfig(LearnerConfig):
     """Rewards are multiplied by this before anything else."""
     reward_clip: float = 0.0
     """Rewards are clipped to [-reward_clip, reward_clip]; 0: not at all."""
-    normalise_rewards: bool = False
+    normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of the discounted return."""
     replay_ratio: float = 1.0
     """Steps learned for each step sampled; the learner and the sampler wait for each other."""
@@ -163,7 +163,7 @@ class QLearner(Learner):
         self.target: Any = copy.deepcopy(self.model).requires_grad_(False)
         self.first_action = int(action_space.start)
         self.ratio = ReplayRatio(config.replay_ratio)
-        self.reward_scaler = RewardScaler(config.gamma) if config.normalise_rewards else None
+        self.reward_scaler = RewardScaler(config.gamma) if config.normalize_rewards else None
         self.generator = np.random.default_rng(config.seed)
         """Of what is replayed."""
         self.replay: AnyReplay | None = None
@@ -219,7 +219,7 @@ class QLearner(Learner):
         new_steps = int(batch.mask[:, batch.spec.overlap :].sum())
         rows = self._real_rows(batch)
         if len(rows):
-            self._update_normaliser(rows)
+            self._update_normalizer(rows)
             self._count_rewards(rows)
             self.insert(rows)
         if self.stored_steps >= config.learning_starts or self._full:
@@ -291,9 +291,9 @@ class QLearner(Learner):
         self.version = max(self.version, int(versions[real].max(initial=0)))
         return lag_metrics(self.version - versions, real, real)
 
-    def _update_normaliser(self, batch: SequenceBatch) -> None:
+    def _update_normalizer(self, batch: SequenceBatch) -> None:
         """Let the model see the new observations, for its running statistics (in buffers)."""
-        update = getattr(self.model, "update_normaliser", None)
+        update = getattr(self.model, "update_normalizer", None)
         if update is not None and next(self.model.buffers(), None) is not None:
             new = batch.mask.copy()
             new[:, : batch.spec.overlap] = False
@@ -319,7 +319,7 @@ class QLearner(Learner):
         return 1.0 if self.reward_scaler is None else float(self.reward_scaler.statistics.std)
 
     def rewards(self, rewards: Tensor) -> Tensor:
-        """Rewards to learn from, any shape: scaled, clipped, normalised."""
+        """Rewards to learn from, any shape: scaled, clipped, normalized."""
         return self._bounded(rewards) / self.reward_unit
 
     def _bounded(self, rewards: Tensor) -> Tensor:
@@ -377,7 +377,7 @@ class QLearner(Learner):
         if self.reward_scaler is not None:
             if "reward_scaler" not in state:
                 raise ConfigError(
-                    "the checkpoint has no reward statistics; set normalise_rewards=False"
+                    "the checkpoint has no reward statistics; set normalize_rewards=False"
                 )
             self.reward_scaler.load_state(state["reward_scaler"])
         self.generator.bit_generator.state = state["random"]["replay"]

@@ -1,1 +1,1 @@
-"""What learners compute: targets, losses, normalisation, schedules, optimisers."""
+"""What learners compute: targets, losses, normalization, schedules, optimisers."""

@@ -1,4 +1,4 @@
-"""Running statistics and what is normalised by them.
+"""Running statistics and what is normalized by them.
 
 Statistics are float64 numpy arrays in the learner's process; data may be numpy arrays or torch
 tensors on any device, which stay where they are.
@@ -32,7 +32,7 @@ class RunningMeanStd:
         self, shape: tuple[int, ...] = (), count: float = 0.0, eps: float = 1e-8, clip: float = 10.0
     ) -> None:
         """`count`: weight of the initial mean 0 and variance 1; `eps`: added to the variance;
-        `clip`: bound of the normalised values."""
+        `clip`: bound of the normalized values."""
         self.mean = np.zeros(shape, np.float64)
         self.var = np.ones(shape, np.float64)
         self.count = float(count)

@@ -168,7 +168,7 @@ CHOICES: dict[tuple[str, str], Choice] = {
             "clip": 0.2,
             "value_clip": 0.0,
             "epochs": 4,
-            "normalise_rewards": True,
+            "normalize_rewards": True,
         },
         {},
     ),
@@ -181,7 +181,7 @@ CHOICES: dict[tuple[str, str], Choice] = {
             "value_clip": 0.0,
             "epochs": 10,
             "minibatches": 2,
-            "normalise_rewards": True,
+            "normalize_rewards": True,
         },
         {},
     ),
@@ -193,7 +193,7 @@ CHOICES: dict[tuple[str, str], Choice] = {
             "epsilon": 1e-5,
             "max_grad_norm": 0.5,
             "reward_clip": 0.0,
-            "normalise_rewards": True,
+            "normalize_rewards": True,
             "reduction": "mean",
         },
         {},
@@ -203,7 +203,7 @@ CHOICES: dict[tuple[str, str], Choice] = {
         {
             "learning_rate": 3e-3,
             "optimiser": "adam",
-            "normalise_rewards": True,
+            "normalize_rewards": True,
         },
         {},
     ),
@@ -211,7 +211,7 @@ CHOICES: dict[tuple[str, str], Choice] = {
 for _algorithm in ALGORITHMS.keys() - OFF_POLICY.keys():
     _sampler, _learner, _ = CHOICES["classic control", _algorithm]
     CHOICES["continuous control", _algorithm] = Choice(
-        _sampler, {**_learner, "entropy_coef": 0.0}, {"normalise_observations": True}
+        _sampler, {**_learner, "entropy_coef": 0.0}, {"normalize_observations": True}
     )
 CHOICES["continuous control", "appo"] = Choice(
     {"workers": 2, "envs_per_worker": 8, "rollout": 64, "batch": 16},
@@ -224,9 +224,9 @@ CHOICES["continuous control", "appo"] = Choice(
         "value_clip": 0.0,
         "epochs": 8,
         "minibatches": 4,
-        "normalise_rewards": True,
+        "normalize_rewards": True,
     },
-    {"normalise_observations": True},
+    {"normalize_observations": True},
 )
 CHOICES["continuous control", "ppo"] = Choice(
     {"workers": 2, "envs_per_worker": 4, "rollout": 128},
@@ -238,7 +238,7 @@ CHOICES["continuous control", "ppo"] = Choice(
         "value_clip": 0.0,
         "epochs": 10,
         "minibatches": 8,
-        "normalise_rewards": True,
+        "normalize_rewards": True,
     },
-    {"normalise_observations": True},
+    {"normalize_observations": True},
 )

@@ -89,7 +89,7 @@ class Priorities:
         return self._probabilities(self.tree.get(index))
 
     def weights(self, index: np.ndarray, beta: float | None = None) -> np.ndarray:
-        """Importance weights, float32 [n]; at most 1 if normalised. `beta=None`: as constructed."""
+        """Importance weights, float32 [n]; at most 1 if normalized. `beta=None`: as constructed."""
         beta = self.beta if beta is None else beta
         probabilities = self.probabilities(index)
         if self.normalize == "none":

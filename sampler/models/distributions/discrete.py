@@ -20,7 +20,7 @@ from sampler.models.distributions.base import (
 
 
 def masked_log_softmax(logits: Tensor, mask: Tensor | None) -> Tensor:
-    """Normalised log-probabilities in float32; masked entries (False) get probability 0."""
+    """Normalized log-probabilities in float32; masked entries (False) get probability 0."""
     logits = logits.float()
     if mask is not None:
         logits = logits.masked_fill(~mask, MASKED)
@@ -45,7 +45,7 @@ def categorical_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 class Categorical(ActionDistribution):
-    """One choice of n. `log_probs` [..., n] are normalised."""
+    """One choice of n. `log_probs` [..., n] are normalized."""
 
     __slots__ = ("dtype", "log_probs", "start")
 

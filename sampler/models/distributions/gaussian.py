@@ -55,7 +55,7 @@ class Gaussian(ActionDistribution):
         return self._actions(self.mean)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        return self._base_log_prob(self._normalised(actions)) - self.factory.log_scale
+        return self._base_log_prob(self._normalized(actions)) - self.factory.log_scale
 
     def entropy(self) -> Tensor:
         constant = self.mean.shape[-1] * (HALF_LOG_2PI + 0.5) + self.factory.log_scale
@@ -77,7 +77,7 @@ class Gaussian(ActionDistribution):
         actions = torch.addcmul(centre, x, scale)
         return actions.to(self.factory.dtype).reshape(x.shape[:-1] + self.factory.shape)
 
-    def _normalised(self, actions: Tensor) -> Tensor:
+    def _normalized(self, actions: Tensor) -> Tensor:
         centre, scale = self.factory.affine(actions.device)
         return (actions.reshape(self.mean.shape).float() - centre) / scale
 
@@ -93,7 +93,7 @@ class SquashedGaussian(Gaussian):
     __slots__ = ()
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        x = self._normalised(actions).clamp(-SATURATION, SATURATION).atanh()
+        x = self._normalized(actions).clamp(-SATURATION, SATURATION).atanh()
         return self._base_log_prob(x) - log_slope(x).sum(-1) - self.factory.log_scale
 
     def entropy(self) -> Tensor:

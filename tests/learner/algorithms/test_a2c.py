@@ -15,14 +15,14 @@ ACTIONS = gym.spaces.Discrete(4)
 OBS = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
 
 
-@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 def test_weights_after_an_update_equal_the_plain_formula(
-    tiny_model, random_fields, batch_from, normalise
+    tiny_model, random_fields, batch_from, normalize
 ):
     model = tiny_model(ACTIONS)
     fields = random_fields(model, ACTIONS, rows=4, steps=5)
     config = A2CConfig(
-        learning_rate=0.01, optimiser="adam", normalise_advantages=normalise, max_grad_norm=0.3
+        learning_rate=0.01, optimiser="adam", normalize_advantages=normalize, max_grad_norm=0.3
     )
     expected = copy.deepcopy(model)
     out = expected.unroll(torch.as_tensor(fields["obs"]), torch.zeros(4, 0), None)[0]
@@ -42,7 +42,7 @@ def test_weights_after_an_update_equal_the_plain_formula(
     log_probs = policy.log_prob(torch.as_tensor(fields["actions"]))[valid]
     errors = (returns - values[:, :-1])[valid]
     advantages = errors.detach()
-    if normalise:
+    if normalize:
         advantages = (advantages - advantages.mean()) / advantages.std()
     loss = -(log_probs * advantages).mean() + config.value_coef * 0.5 * (errors**2).mean()
     loss = loss - config.entropy_coef * policy.entropy()[valid].mean()

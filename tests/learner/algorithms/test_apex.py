@@ -75,7 +75,7 @@ def reference(
         {"alpha": 0.0, "n_step": 1},
         {"double": False},
         {"reward_clip": 0.5, "reward_scale": 3.0},
-        {"normalise_rewards": True, "reward_scale": 3.0},
+        {"normalize_rewards": True, "reward_scale": 3.0},
         {"masked": True},
     ],
     ids=str,
@@ -151,8 +151,8 @@ def test_actor_priorities_come_from_the_behaviour_values(masked):
     assert checked > 20
 
 
-def test_rewards_are_normalised_by_the_returns_of_new_steps():
-    config = replace(SMALL, normalise_rewards=True, reward_scale=2.0, reward_clip=1.5)
+def test_rewards_are_normalized_by_the_returns_of_new_steps():
+    config = replace(SMALL, normalize_rewards=True, reward_scale=2.0, reward_clip=1.5)
     with serial_sampler(12, config.overlap, PLAIN) as sampler:
         learner = learner_for(sampler, config)
         assert learner.reward_unit == pytest.approx(1.0)

@@ -140,7 +140,7 @@ def test_two_steps_by_hand(batch_from):
         "episode_id": np.zeros((1, 2), np.int64),
         "lane_id": np.zeros(1, np.int64),
     }
-    config = APPOConfig(gamma=0.9, lambda_=1.0, value_clip=0.0, normalise_advantages=False)
+    config = APPOConfig(gamma=0.9, lambda_=1.0, value_clip=0.0, normalize_advantages=False)
     learner = APPO(Constants(), OBS, actions, config, device="cpu")
     metrics = learner.update(batch_from(fields, actions), lambda: None)
     assert metrics["losses/policy_loss"] == pytest.approx(-1.1 * 1.9, rel=1e-5)

@@ -44,14 +44,14 @@ def plain_update(model, fields, config: PPOConfig) -> None:
     advantages = torch.as_tensor(advantages, dtype=torch.float32)
     old_values = before[:, :-1][valid]
     returns = advantages[valid] + old_values
-    normalised = (advantages[valid] - advantages[valid].mean()) / advantages[valid].std()
+    normalized = (advantages[valid] - advantages[valid].mean()) / advantages[valid].std()
     optimiser = torch.optim.Adam(model.parameters(), config.learning_rate, eps=config.epsilon)
     for _ in range(config.epochs):
         out = model.unroll(obs, state, first)[0]
         policy = torch.distributions.Categorical(logits=out["logits"][:, :-1])
         ratio = (policy.log_prob(actions)[valid] - old_log_probs).exp()
         clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
-        policy_loss = -torch.min(ratio * normalised, clipped * normalised).mean()
+        policy_loss = -torch.min(ratio * normalized, clipped * normalized).mean()
         values = out["values"][:, :-1][valid]
         near = old_values + (values - old_values).clamp(-config.value_clip, config.value_clip)
         value_loss = torch.max((values - returns) ** 2, (near - returns) ** 2).mean() / 2

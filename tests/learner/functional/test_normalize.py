@@ -131,7 +131,7 @@ def test_tensors_give_what_arrays_give():
     np.testing.assert_allclose(result.numpy(), array.normalize(data), rtol=1e-6, atol=1e-6)
 
 
-def test_normalised_values_are_clipped_and_float32():
+def test_normalized_values_are_clipped_and_float32():
     statistics = RunningMeanStd((2,))
     statistics.update(samples(50, 2))
     x = np.array([[1e9, -1e9]], np.float32)
@@ -252,7 +252,7 @@ def test_scaler_state_restores():
 # --- advantages ----------------------------------------------------------------------------------
 
 
-def test_advantages_are_normalised_over_valid_steps():
+def test_advantages_are_normalized_over_valid_steps():
     x = torch.from_numpy(samples(40).reshape(4, 10))
     mask = torch.rand(4, 10, generator=torch.Generator().manual_seed(0)) < 0.7
     junk = torch.where(mask, x, torch.full_like(x, 1e9))

@@ -11,9 +11,9 @@ from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.policy_worker.random_actor import RandomActor
 from sampler.policy_worker.worker import Actor, PolicyWorker
+from sampler.process.bell import Bell
 from sampler.process.child import run_child
 from sampler.shm.shared import Shared
-from sampler.shm.signals import Bell
 
 
 def make_actor(

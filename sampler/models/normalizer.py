@@ -1,4 +1,4 @@
-"""Running normalisation of float observations; its statistics are buffers of the model."""
+"""Running normalization of float observations; its statistics are buffers of the model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 LARGEST = 1e15  # its square is far from float32's largest number
 
 
-class Normaliser(nn.Module):
+class Normalizer(nn.Module):
     """(x - mean) / sqrt(var + eps), clipped at +-10; the identity (but for the clip) at first.
 
     Being buffers, mean, variance (of the population) and count, all [D], travel with the weights to

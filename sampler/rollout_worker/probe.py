@@ -1,26 +1,19 @@
-"""The rollout worker's process: makes the environments, then runs the worker."""
+"""What one environment says about itself, found out by making it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import gymnasium as gym
 
 from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.envs import make
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
-from sampler.process.child import run_child
-from sampler.rollout_worker.lanes import EnvLanes, Lanes, VectorLanes, close, unpack
-from sampler.rollout_worker.replayable import ReplayableEnvLanes, ReplayableVectorLanes
-from sampler.rollout_worker.worker import RolloutWorker
-from sampler.shm.counters import CounterRow
-from sampler.shm.shared import Shared
-from sampler.shm.signals import Bell
+from sampler.rollout_worker.lanes import close, unpack
 from sampler.spaces import leaves
-from sampler.spaces.actions import mask_size
+from sampler.spaces.masks import mask_size
 
 
 @dataclass(frozen=True)
@@ -83,40 +76,6 @@ def attribute(env: Any, name: str, default: int) -> int:
     return default
 
 
-def make_lanes(
-    config: SamplerConfig, facts: EnvironmentFacts, worker: int, restarts: int, shared: Shared
-) -> list[Lanes]:
-    """The environments of a worker: one `Lanes` for each of its groups."""
-    counters = shared.counters.rollout[worker]
-    position = counters.index["lane"]
-    heartbeat = counters.words[position : position + 1]
-    groups: list[Lanes] = []
-
-    def lane_seed(lane: int, *again: int) -> int:
-        """`again`: how often the lane was seeded before, if it was."""
-        first = 0 if config.identical_lanes else lane
-        return seeds.integer(config.seed, seeds.LANE, first, restarts, *again)
-
-    for group in shared.topology.groups_of(worker):
-        lanes = shared.topology.lanes_of_group(group)
-        lane_seeds = [lane_seed(lane) for lane in lanes]
-        made: list[Any] = []
-        for lane in range(1 if facts.vector_lanes else len(lanes)):
-            heartbeat[0] = lanes[lane]
-            made.append(make(config.env, **config.env_kwargs))
-            check_spaces(made[-1], facts)
-        where = lane_seeds, heartbeat, lanes.start
-        masked = facts.action_mask_size > 0
-        if facts.vector_lanes:
-            kind = ReplayableVectorLanes if config.serial else VectorLanes
-            groups.append(kind(made[0], *where))
-        elif config.serial:
-            groups.append(ReplayableEnvLanes(made, *where, masked, lane_seed))
-        else:
-            groups.append(EnvLanes(made, *where, masked))
-    return groups
-
-
 def check_spaces(env: Any, facts: EnvironmentFacts) -> None:
     """Raise EnvError if an environment's spaces are not those that the store was made for."""
     single = "single_" if facts.vector_lanes else ""
@@ -133,46 +92,3 @@ def check_spaces(env: Any, facts: EnvironmentFacts) -> None:
                 f"{kind} is {found} here but was {expected} when the environment was first made; "
                 "every one must have the same spaces"
             )
-
-
-def place(config: SamplerConfig, counters: CounterRow, worker: int) -> str:
-    """Where an error happened: worker, environment, and the lane last stepped or reset."""
-    return f"rollout worker {worker}, env {config.env_name}, lane {counters['lane']}"
-
-
-def main(
-    index: int,
-    restarts: int,
-    pickled: bytes,
-    shared: Shared,
-    bell: Bell,
-    policy_bell: Bell,
-    learner_bell: Bell,
-) -> None:
-    """Entry point of the process. `pickled`: the configuration and the environment's facts."""
-    counters = shared.counters.rollout[index]
-    loaded: list[SamplerConfig] = []
-
-    def name() -> str:
-        return place(loaded[0], counters, index) if loaded else f"rollout worker {index}"
-
-    def body() -> None:
-        config, facts = cloudpickle.loads(pickled)
-        loaded.append(config)
-        lanes = make_lanes(config, facts, index, restarts, shared)
-        worker = RolloutWorker(
-            index,
-            shared,
-            bell,
-            policy_bell,
-            learner_bell,
-            lanes,
-            facts.observation_space,
-            facts.frame_skip,
-        )
-        try:
-            worker.run()
-        finally:
-            worker.close()
-
-    run_child(shared, index, counters, name, body)

@@ -1,0 +1,51 @@
+"""A bell between processes: any of them rings it, its owner sleeps until it rings."""
+
+from __future__ import annotations
+
+import os
+import select
+from contextlib import suppress
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+
+class Bell:
+    """An eventfd: any process may ring it, its owner sleeps until it rings."""
+
+    def __init__(self) -> None:
+        self._open(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+
+    def _open(self, fd: int) -> None:
+        self.fd = fd
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def ring(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep until it rings or `timeout` seconds have passed; True if it rang."""
+        if not self._poll.poll(timeout * 1000):
+            return False
+        self.hush()
+        return True
+
+    def hush(self) -> None:
+        """Forget the rings so far."""
+        if self.fd >= 0:  # else another thread has closed it
+            with suppress(BlockingIOError):  # somebody who shares the bell was faster
+                os.eventfd_read(self.fd)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __getstate__(self) -> Any:
+        return DupFd(self.fd)
+
+    def __setstate__(self, state: Any) -> None:
+        self._open(state.detach())

@@ -1,0 +1,45 @@
+"""Action masks: from what environments return into rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from sampler.errors import EnvError
+from sampler.spaces.masks import flatten_mask
+
+MASK_MISSING = (
+    "no action_mask in this step's info, though the first reset had one; "
+    "give it at every reset and step"
+)
+
+
+OF_PARTS = (gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.MultiDiscrete)
+"""Action spaces whose masks may be tuples, by part."""
+
+
+def find_mask(observation: Any, info: dict[str, Any]) -> Any:
+    """The action mask that came with a step: from the info, or else from the observation."""
+    mask = info.get("action_mask")
+    if mask is None and isinstance(observation, dict):
+        mask = observation.get("action_mask")
+    return mask
+
+
+def of_lane(batched: Any, lane: int) -> Any:
+    """One lane's part of what a vector environment has put together: nested arrays [lanes, ...]."""
+    if isinstance(batched, dict):
+        return {key: of_lane(part, lane) for key, part in batched.items()}
+    if isinstance(batched, tuple):
+        return tuple(of_lane(part, lane) for part in batched)
+    return batched[lane]
+
+
+def write_mask(target: np.ndarray, space: gym.Space, mask: Any, final: bool = False) -> None:
+    """Copy an action mask into `target` [A]. The one of an episode's last observation (`final`),
+    from which no action follows, may be missing or permit none; then all is permitted."""
+    if mask is None and not final:
+        raise EnvError(MASK_MISSING)
+    target[...] = flatten_mask(space, mask, final)
