@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from sampler.errors import RAISED, EnvError, FastrlError, one_line
@@ -14,9 +12,6 @@ from sampler.shm.shared import Shared
 from sampler.shm.signals import ANSWERED, ASKED, REFUSED, REQUEST_WORDS, ROW, STEP, TOKEN
 from sampler.shm.store import FRAMES
 from sampler.shm.tokens import NONE
-
-# Rewards beyond float32: whoever looks at a finished row reports them as what they are, infinite.
-warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, __name__)
 
 
 class Group:

@@ -58,7 +58,13 @@ class Arena:
         available = available_memory()
         if size > available:
             raise ConfigError(_refusal(size, remedy, f"{available / 2**20:,.0f} MiB are free"))
-        self.fd = os.memfd_create("fastrl", os.MFD_CLOEXEC)
+        try:
+            self.fd = os.memfd_create("fastrl", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise ConfigError(
+                f"memfd_create refused ({error.strerror}); allow it (in a container: by its "
+                "seccomp profile), or raise the limit of open files (ulimit -n)"
+            ) from error
         try:
             os.ftruncate(self.fd, size)
             self._map()  # first, for it fails at once where the address space is limited

@@ -49,8 +49,8 @@ def test_a_worker_that_fails_is_started_again_and_the_error_logged(tmp_path, cap
     with Sampler(config) as sampler, caplog.at_level(logging.WARNING, "fastrl"):
         while sampler.stats()["restarts"] < 1:
             sampler.get_batch(timeout=PATIENCE)
-        counters = sampler._shared.counters
-        wait_until(lambda: all(row["ready"] for row in counters.rollout), "the new worker")
+        workers = sampler._shared.control.workers
+        wait_until(lambda: all(worker["ready"] for worker in workers), "the new worker")
         sample(sampler, 30)
         assert sampler.stats()["restarts"] == 1
         assert sampler.stats()["lost_steps"] <= 2 * 4
