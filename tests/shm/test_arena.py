@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -96,4 +97,16 @@ def test_an_address_space_limit_is_refused_in_one_line():
         resource.setrlimit(resource.RLIMIT_AS, limits)
     text = str(caught.value)
     assert text == "shared memory of 256 MiB refused (Cannot allocate memory); ask for less"
+    assert open_files() == before
+
+
+def test_a_refused_memfd_is_one_line_with_remedies(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    before = open_files()
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(ConfigError) as caught:
+        arena_of(INT32)
+    assert str(caught.value).startswith("memfd_create refused (Operation not permitted); allow it")
     assert open_files() == before
