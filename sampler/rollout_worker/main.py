@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 from sampler.rollout_worker.environments import make_lanes
 from sampler.rollout_worker.worker import RolloutWorker
 from sampler.worker.context import WorkerContext
@@ -19,20 +17,11 @@ def place(context: WorkerContext) -> str:
     return f"{worker}, env {context.config.env_name}, lane {lane}"
 
 
-def keep_quiet_about_overflows() -> None:
-    """In a process of its own: rewards beyond float32 are infinite in the row, and reported when it
-    is finished."""
-    warnings.filterwarnings(
-        "ignore", "overflow encountered in cast", RuntimeWarning, r"sampler\.rollout_worker\."
-    )
-
-
 def main(context: WorkerContext) -> None:
     """Entry point of the process."""
     index, shared = context.index, context.shared
 
     def work() -> None:
-        keep_quiet_about_overflows()
         worker = RolloutWorker(context, make_lanes(context))
         try:
             worker.run()

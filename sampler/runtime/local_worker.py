@@ -5,7 +5,7 @@ from __future__ import annotations
 from sampler.policy_worker.main import limit_threads, make_actor
 from sampler.policy_worker.worker import PolicyWorker
 from sampler.rollout_worker.environments import make_lanes
-from sampler.rollout_worker.main import keep_quiet_about_overflows, place
+from sampler.rollout_worker.main import place
 from sampler.rollout_worker.worker import RolloutWorker
 from sampler.shm.counters import Stage
 from sampler.worker.context import WorkerContext
@@ -18,7 +18,6 @@ def main(context: WorkerContext) -> None:
     counters = shared.counters.rollout[index]
 
     def work() -> None:
-        keep_quiet_about_overflows()
         limit_threads(context)
         policy_worker = PolicyWorker(context, make_actor(context))
         rollout_worker = RolloutWorker(context, make_lanes(context))

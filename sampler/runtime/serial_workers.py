@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-import numpy as np
-
 from sampler.errors import EnvError, StateError
 from sampler.policy_worker.main import make_actor
 from sampler.policy_worker.worker import PolicyWorker
@@ -62,11 +60,9 @@ class SerialWorkers:
             time.sleep(timeout)
             return
         self.whole = False
-        # Rewards beyond float32 are infinite in the row, and reported when it is finished.
-        with np.errstate(over="ignore"):
-            for rollout_worker in self.rollout_workers:
-                with self._named(rollout_worker):
-                    rollout_worker.advance()
+        for rollout_worker in self.rollout_workers:
+            with self._named(rollout_worker):
+                rollout_worker.advance()
         for policy_worker in self.policy_workers:
             policy_worker.serve()
         self.whole = True
