@@ -71,7 +71,10 @@ class SamplerConfig:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.env, str) or callable(self.env)):
-            raise ConfigError(f"env={self.env!r} is neither an id nor a callable")
+            raise ConfigError(
+                f"env={self.env!r} is neither an id nor a callable; give its Gymnasium id, or a "
+                "function that makes one: env=lambda: gymnasium.make(...)"
+            )
         for name in (
             "workers",
             "envs_per_worker",

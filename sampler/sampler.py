@@ -6,6 +6,7 @@ import os
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,14 +14,16 @@ import numpy as np
 from sampler.batch import Lease, SequenceBatch
 from sampler.config import SamplerConfig
 from sampler.errors import BatchTimeout, ConfigError, FastrlError, StateError
-from sampler.runtime.assembly import Assembly, ModelFactory, assemble
-from sampler.runtime.processes import ProcessWorkers
-from sampler.runtime.saved_state import to_arrays, to_tensors
-from sampler.runtime.serial import SerialWorkers
+from sampler.runtime.assembly import Assembly, assemble
+from sampler.runtime.process_workers import ProcessWorkers
+from sampler.runtime.serial_workers import SerialWorkers
+from sampler.runtime.state_tensors import to_arrays, to_tensors
 from sampler.runtime.statistics import statistics
+from sampler.shm.control import PAUSE
 from sampler.shm.counters import Stage
 from sampler.shm.mailbox import Episode
 from sampler.shm.tokens import FINISHED
+from sampler.worker.context import ModelFactory
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +33,7 @@ UNCHANGED = (
     *("buffers", "overlap", "policy_workers", "inference", "seed", "identical_lanes", "sync"),
 )
 """Settings that must be those that a saved state was made with."""
-LOOK = 0.5  # seconds between two looks at failures and stragglers while waiting for a batch
+POLL_INTERVAL = 0.5  # seconds between two looks at failures and stragglers
 
 
 class Sampler:
@@ -94,25 +97,33 @@ class Sampler:
         """The next finished batch; releases the one before.
 
         Raises BatchTimeout if none is finished within `timeout` seconds, and the error of a worker
-        that cannot be restarted any more.
+        that cannot be restarted any more; FastrlError where the sampler was paused before the call
+        without a timeout, and its last finished batch has been taken.
         """
         self._check()
         if self._batch is not None:
             self._batch.release()
         began = self._counters.enter(Stage.WAITING)
         deadline = None if timeout is None else time.monotonic() + timeout
-        taken = self._shared.tokens.take()
-        while taken is None:
-            remaining = LOOK if deadline is None else deadline - time.monotonic()
+        paused = timeout is None and self._shared.control.paused
+        at_rest = False
+        while (taken := self._shared.tokens.take()) is None:
+            if at_rest:
+                raise FastrlError(
+                    "no batch can come while the sampler is paused; call resume() before, or give "
+                    "a timeout and resume from another thread"
+                )
+            remaining = POLL_INTERVAL if deadline is None else deadline - time.monotonic()
             if remaining <= 0:
                 raise BatchTimeout(f"no batch was finished within {timeout} s; {self._progress()}")
             patience = self.config.straggler_timeout
-            look = LOOK if patience is None else min(LOOK, patience / 4)
-            self._workers.wait(min(remaining, look))
+            interval = min(POLL_INTERVAL, inf if patience is None else patience / 4)
+            self._workers.wait(min(remaining, interval))
             self._check()
             if patience is not None:
                 self._shared.tokens.abandon_late(patience)
-            taken = self._shared.tokens.take()
+            paused = paused and self._shared.control.paused
+            at_rest = paused and self._workers.at_rest  # then nothing comes after the next look
         waited = self._counters.enter(Stage.LEARNING) - began
         self._counters.add("wait_ns", waited)
         self._counters.add("batches", 1)
@@ -188,7 +199,7 @@ class Sampler:
                     f"the published model's {name} has shape {list(state[name].shape)}, expected "
                     f"{list(shape)}; publish a model made by the same factory"
                 )
-        weights = self._shared.weights
+        weights = self._assembly.weights
         self._parameters.copy(state, self._parameters.views(weights.begin()))
         version = weights.publish()
         self._counters["version"] = version
@@ -199,7 +210,7 @@ class Sampler:
     @property
     def version(self) -> int:
         """Version of the weights last published."""
-        return self._shared.weights.version
+        return self._assembly.weights.version
 
     def set_epsilon(self, epsilon: float | np.ndarray) -> None:
         """Exploration of models with Q-values: one probability, or one for each lane, [lanes]."""
@@ -216,15 +227,20 @@ class Sampler:
 
     # ---- saving and restoring
 
-    def state_dict(self) -> dict[str, Any] | None:
+    def state_dict(self) -> dict[str, Any]:
         """All that further batches depend on, as plain tensors, numbers and strings.
 
-        None where it cannot be had: beside processes (`serial=False`), and after a step that failed
-        halfway. Tensors look into memory that the next step changes, so save them at once. A batch
-        that is held counts as released.
+        Tensors look into memory that the next step changes, so save them at once. A batch that is
+        held counts as released. Raises StateError where there is no state to be had: beside
+        processes (`serial=False`), and after a step that failed halfway.
         """
-        if not isinstance(self._workers, SerialWorkers) or not self._workers.whole:
-            return None
+        if not isinstance(self._workers, SerialWorkers):
+            raise StateError(
+                "serial=False: what worker processes are doing cannot be saved; save the weights "
+                "alone, or use serial=True"
+            )
+        if not self._workers.whole:
+            raise StateError("the last step failed halfway; go on from a state saved before it")
         state = {
             "settings": self._settings(),
             "shared": self._shared.state_dict(),
@@ -232,7 +248,7 @@ class Sampler:
             "version": self.version,
         }
         if self.model is not None:
-            state["weights"] = self._shared.weights.copies[self.version % 2]
+            state["weights"] = self._assembly.weights.copies[self.version % 2]
         return to_tensors(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -251,7 +267,7 @@ class Sampler:
         if self._batch is not None:
             self._batch.release()
         self._shared.load_state_dict(state["shared"])
-        weights = self._shared.weights
+        weights = self._assembly.weights
         weights.latest[0] = state["version"]
         if self.model is not None:
             weights.latest[0] -= 1  # the version to be published is the next
@@ -283,11 +299,11 @@ class Sampler:
 
     def pause(self) -> None:
         """Stop stepping environments after the current step, until `resume`."""
-        self._counters["pause"] = 1
+        self._shared.control.words[PAUSE] = 1
 
     def resume(self) -> None:
         """Go on after `pause`."""
-        self._counters["pause"] = 0
+        self._shared.control.words[PAUSE] = 0
         self._workers.wake(list(range(self._shared.topology.groups)))
 
     def close(self) -> None:

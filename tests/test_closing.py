@@ -44,7 +44,7 @@ def test_closing_from_another_thread_ends_a_waiting_get_batch():
 
         def wait():
             try:
-                sampler.get_batch()
+                sampler.get_batch(timeout=PATIENCE)
             except Exception as error:
                 raised.append(error)
 

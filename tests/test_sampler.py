@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 from dataclasses import replace
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from helpers.samplers import PROCESSES, SERIAL, use_up
 from sampler import (
     BatchTimeout,
     ConfigError,
+    FastrlError,
     ReleasedBatchError,
     Sampler,
 )
@@ -209,6 +211,36 @@ def test_pausing_and_resuming_can_be_repeated():
         assert sampler.get_batch(timeout=PATIENCE) is not None
 
 
+@pytest.mark.parametrize("config", [SERIAL, PROCESSES], ids=["serial", "processes"])
+def test_a_paused_sampler_makes_no_steps_and_says_so(config):
+    with Sampler(config) as sampler:
+        checker = CounterChecker(sampler)
+        checker.add(sampler.get_batch())
+        sampler.pause()
+        with pytest.raises(FastrlError, match=r"paused; call resume\(\)"):  # noqa: PT012
+            while True:
+                checker.add(sampler.get_batch())
+        steps = sampler.stats()["steps"]
+        with pytest.raises(BatchTimeout):
+            sampler.get_batch(timeout=0.05)
+        assert sampler.stats()["steps"] == steps
+        sampler.resume()
+        run_counter(sampler, 500, checker)
+
+
+def test_a_sampler_may_be_paused_for_a_while_by_another_thread():
+    with Sampler(PROCESSES) as sampler:
+        batches = []
+        sampler.pause()
+        with pytest.raises(BatchTimeout):
+            use_up(sampler)
+        thread = threading.Thread(target=lambda: batches.append(sampler.get_batch(PATIENCE)))
+        thread.start()
+        sampler.resume()
+        thread.join()
+        assert len(batches) == 1
+
+
 # ---- weights
 
 
@@ -291,10 +323,31 @@ def run_script(text, *options):
     )
 
 
+def test_importing_does_nothing_to_the_process():
+    """No fork hook, filter of warnings, signal handler, thread or environment variable."""
+    text = """
+        import os, signal, threading, warnings
+        import gymnasium, numpy, cloudpickle, psutil, multiprocessing.connection
+        hooks = []
+        os.register_at_fork = lambda **given: hooks.append(given)
+
+        def state():
+            handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+            return [*hooks], [*warnings.filters], handlers, threading.enumerate(), dict(os.environ)
+
+        before = state()
+        import sampler, sampler.runtime.local_worker, sampler.envs, sampler.process.launch
+        print(state() == before)
+    """
+    ran = run_script(text)
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
 @pytest.mark.parametrize(
     "module",
     [
         "sampler.shm.shared",
+        "sampler.shm.parameters",
         "sampler.envs",
         # What all processes of a sampler load, and the fork server for them.
         "sampler, sampler.rollout_worker.main, sampler.policy_worker.main",

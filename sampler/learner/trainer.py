@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sampler.errors import BatchTimeout, ConfigError
+from sampler.errors import BatchTimeout, ConfigError, StateError
 from sampler.learner.base import LEARNER_STATE, Learner
 
 if TYPE_CHECKING:
@@ -187,8 +188,9 @@ class Trainer:
             "batches": done.batches,
             "seconds": done.seconds,
         }
-        if self.sampler.config.serial and (sampler := self.sampler.state_dict()) is not None:
-            state["sampler"] = sampler
+        if self.sampler.config.serial:
+            with suppress(StateError):  # a step of its environments has failed
+                state["sampler"] = self.sampler.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -2,82 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import cloudpickle
-import gymnasium as gym
-
 from sampler import seeds
-from sampler.config import SamplerConfig
 from sampler.policy_worker.random_actor import RandomActor
 from sampler.policy_worker.worker import Actor, PolicyWorker
-from sampler.process.bell import Bell
-from sampler.process.child import run_child
-from sampler.shm.shared import Shared
+from sampler.worker.context import WorkerContext
+from sampler.worker.running import run_worker
 
 
-def make_actor(
-    config: SamplerConfig,
-    shared: Shared,
-    index: int,
-    restarts: int,
-    observation_space: gym.Space,
-    action_space: gym.Space,
-    make_model: Any,
-) -> Actor:
+def make_actor(context: WorkerContext) -> Actor:
     """What chooses the actions; torch is imported only if that is a model."""
+    config, shared = context.config, context.shared
+    key = seeds.POLICY, context.index, context.restarts
     if config.inference == "random":
-        stream = seeds.sequence(config.seed, seeds.POLICY, index, restarts)
-        return RandomActor(shared, action_space, stream)
+        stream = seeds.sequence(config.seed, *key)
+        return RandomActor(shared, context.weights, context.action_space, stream)
     from sampler.models.device import choose_device, choose_precision
     from sampler.policy_worker.model_actor import ModelActor
 
+    assert context.make_model is not None
+    make_model = context.make_model.value
+    assert make_model is not None
+    observation_space, action_space = context.observation_space, context.action_space
     device = choose_device(config.device)
     return ModelActor(
         make_model(observation_space, action_space),
         shared,
-        index,
+        context.weights,
+        context.index,
         observation_space,
         action_space,
         device,
         choose_precision(config.precision, device),
-        seeds.integer(config.seed, seeds.POLICY, index, restarts),
+        seeds.integer(config.seed, *key),
     )
 
 
-def main(
-    index: int,
-    restarts: int,
-    threads: int,
-    pickled: bytes,
-    shared: Shared,
-    device_weights: Any,
-    bell: Bell,
-    worker_bells: dict[int, Bell],
-) -> None:
-    """Entry point of the process. `pickled`: configuration, spaces and the model's factory.
+def limit_threads(context: WorkerContext) -> None:
+    """In a process of its own: give torch the worker's number of threads, if it is used at all."""
+    if context.config.inference == "model":
+        import torch
 
-    `device_weights`: the published copies on the learner's GPU (a tensor that the processes
-    share), or None where they are in the arena.
-    """
+        torch.set_num_threads(context.threads)
 
-    def body() -> None:
-        config, observation_space, action_space, make_model = cloudpickle.loads(pickled)
-        if config.inference == "model":
-            import torch
 
-            torch.set_num_threads(threads)
-        if device_weights is not None:
-            shared.weights.copies = device_weights
-        actor = make_actor(
-            config, shared, index, restarts, observation_space, action_space, make_model
-        )
-        PolicyWorker(index, shared, bell, worker_bells, actor).run()
+def main(context: WorkerContext) -> None:
+    """Entry point of the process."""
+    index, shared = context.index, context.shared
 
-    run_child(
-        shared,
-        shared.topology.policy_slot(index),
-        shared.counters.policy[index],
-        lambda: f"policy worker {index}",
-        body,
-    )
+    def work() -> None:
+        limit_threads(context)
+        PolicyWorker(context, make_actor(context)).run()
+
+    slot, counters = shared.topology.policy_slot(index), shared.counters.policy[index]
+    run_worker(shared, slot, counters, lambda: f"policy worker {index}", work)

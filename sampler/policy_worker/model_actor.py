@@ -18,6 +18,7 @@ from sampler.policy_worker.requests import RequestBook, Requests
 from sampler.policy_worker.worker import observation_fields
 from sampler.shm.parameters import ParameterBlock
 from sampler.shm.shared import Shared
+from sampler.shm.weights import WeightStore
 from sampler.spaces import flatten, unflatten
 
 
@@ -28,6 +29,7 @@ class ModelActor:
         self,
         model: Any,
         shared: Shared,
+        weights: WeightStore,
         policy: int,
         observation_space: gym.Space,
         action_space: gym.Space,
@@ -42,7 +44,8 @@ class ModelActor:
         self.device = device
         self.block = ParameterBlock(model)
         # A copy of the block in this process, where the weights are: in memory or on the GPU.
-        published = shared.weights.copies[0]
+        self.weights = weights
+        published = weights.copies[0]
         on_host = isinstance(published, np.ndarray)
         self._received = np.zeros_like(published) if on_host else torch.zeros_like(published)
         self._received_tensors = self.block.views(self._received)
@@ -77,7 +80,7 @@ class ModelActor:
                 pin(buffer)
 
     def load(self, version: int) -> int:
-        loaded = self.shared.weights.read(self._received)
+        loaded = self.weights.read(self._received)
         load_weights(self.model, self._received_tensors)
         return loaded
 
@@ -129,7 +132,7 @@ class ModelActor:
                 raise EnvError(f"{where}: the environment's {source} is not finite; correct it")
         raise ModelError(
             f"{where}: the model's output {name!r} is NaN (weights of version "
-            f"{self.shared.weights.version}); publish finite weights, and check the model's range"
+            f"{self.weights.version}); publish finite weights, and check the model's range"
         )
 
     def _to_device(self, array: np.ndarray) -> Tensor:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from sampler.policy_worker.requests import Requests
 from sampler.shm.shared import Shared
+from sampler.shm.weights import WeightStore
 from sampler.spaces import Leaf, leaves
 from sampler.spaces.masks import mask_size
 
@@ -17,10 +18,16 @@ from sampler.spaces.masks import mask_size
 class RandomActor:
     """Draws every action from its space, with its exact log-probability (density for a Box)."""
 
-    def __init__(self, shared: Shared, action_space: spaces.Space, seed: np.random.SeedSequence):
+    def __init__(
+        self,
+        shared: Shared,
+        weights: WeightStore,
+        action_space: spaces.Space,
+        seed: np.random.SeedSequence,
+    ):
         self.leaves = leaves(action_space, "actions")
         self.rng = np.random.default_rng(seed)
-        self.weights = shared.weights
+        self.weights = weights
         self.masked = shared.spec.action_mask_size > 0
         self.inputs = ["action_mask"] if self.masked else []
 

@@ -8,12 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from sampler.policy_worker.requests import RequestBook, Requests, RowAccess, select
-from sampler.process.bell import Bell
+from sampler.shm.control import STOP
 from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
 from sampler.shm.store import FRAMES
+from sampler.worker.context import WorkerContext
 
-NAP = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
+WAKE_INTERVAL = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
 
 
 class Actor(Protocol):
@@ -47,22 +48,14 @@ class Actor(Protocol):
 class PolicyWorker:
     """The loop around an actor."""
 
-    def __init__(
-        self,
-        index: int,
-        shared: Shared,
-        bell: Bell,
-        worker_bells: dict[int, Bell],
-        actor: Actor,
-    ):
-        """`worker_bells`: of the rollout workers that this policy worker serves, by number."""
-        self.shared = shared
-        self.bell = bell
-        self.worker_bells = worker_bells
+    def __init__(self, context: WorkerContext, actor: Actor):
+        self.index = context.index
+        self.shared = shared = context.shared
+        self.bell, self.worker_bells = context.bell, context.peer_bells
         self.actor = actor
-        self.counters = shared.counters.policy[index]
-        self.control = shared.counters.learner
-        self.book = RequestBook(shared, index)
+        self.weights = context.weights
+        self.counters = shared.counters.policy[self.index]
+        self.book = RequestBook(shared, self.index)
         self.rows = RowAccess(shared, len(self.book.lanes))
         self.version = -1
 
@@ -70,20 +63,21 @@ class PolicyWorker:
         """Load the first weights."""
         self.actor.prepare(list(self.rows.buffers.values()))
         self._load_weights()
-        self.counters["ready"] = 1
+        slot = self.shared.topology.policy_slot(self.index)
+        self.shared.control.workers[slot]["ready"] = 1
 
     def run(self) -> None:
         """Work until the sampler stops."""
         self.start()
         self.counters.enter(Stage.GATHERING)
-        stopping = self.control.index["stop"]
-        while not self.control.words[stopping]:
+        words = self.shared.control.words
+        while not words[STOP]:
             if not self.serve():
                 self.sleep()
 
     def sleep(self) -> None:
         began = self.counters.enter(Stage.WAITING)
-        self.bell.wait(NAP)
+        self.bell.wait(WAKE_INTERVAL)
         # Not waiting any more before the requests are looked at: the supervisor relies on it.
         self.counters.add("wait_ns", self.counters.enter(Stage.GATHERING) - began)
 
@@ -131,7 +125,7 @@ class PolicyWorker:
         self.version = state["version"]  # if it is an older one, `serve` comes to these weights
 
     def _load_weights(self) -> None:
-        if self.shared.weights.version == self.version:
+        if self.weights.version == self.version:
             return
         began = self.counters.enter(Stage.LOADING_WEIGHTS)
         self.version = self.actor.load(self.version)

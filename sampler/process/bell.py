@@ -8,12 +8,22 @@ from contextlib import suppress
 from multiprocessing.reduction import DupFd
 from typing import Any
 
+from sampler.errors import ConfigError
+
 
 class Bell:
     """An eventfd: any process may ring it, its owner sleeps until it rings."""
 
     def __init__(self) -> None:
-        self._open(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+        """Raises ConfigError where the system refuses."""
+        try:
+            fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        except OSError as error:
+            raise ConfigError(
+                f"eventfd refused ({error.strerror}); allow it (in a container: by its seccomp "
+                "profile), raise the limit of open files (ulimit -n), or use fewer workers"
+            ) from error
+        self._open(fd)
 
     def _open(self, fd: int) -> None:
         self.fd = fd
@@ -30,10 +40,10 @@ class Bell:
         """Sleep until it rings or `timeout` seconds have passed; True if it rang."""
         if not self._poll.poll(timeout * 1000):
             return False
-        self.hush()
+        self.clear()
         return True
 
-    def hush(self) -> None:
+    def clear(self) -> None:
         """Forget the rings so far."""
         if self.fd >= 0:  # else another thread has closed it
             with suppress(BlockingIOError):  # somebody who shares the bell was faster
@@ -49,3 +59,16 @@ class Bell:
 
     def __setstate__(self, state: Any) -> None:
         self._open(state.detach())
+
+
+class SilentBell(Bell):
+    """The bell of somebody in the same process, who looks without being woken."""
+
+    def __init__(self) -> None:
+        self.fd = -1
+
+    def ring(self) -> None:
+        """Nobody sleeps."""
+
+    def __reduce__(self) -> Any:
+        return SilentBell, ()

@@ -1,56 +1,18 @@
-"""What every worker process does first, and how it reports the error that ends it."""
+"""What every process of a sampler does first and last."""
 
 from __future__ import annotations
 
 import faulthandler
 import fcntl
-import json
 import os
 import select
 import signal
 import sys
-import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import current_process, parent_process
 from typing import NoReturn
 
-from sampler import errors
-from sampler.errors import FastrlError, one_line
 from sampler.process.bell import Bell
-from sampler.shm.counters import CounterRow, Stage
-from sampler.shm.shared import Shared
-
-TRACEBACK_CHARACTERS = 2000  # with its line a report fits its slot, at 6 bytes a character
-
-
-NICENESS = 5
-"""Of all workers. Where cores are short, the learner goes first: rows go stale while it waits for a
-core, and the workers wait for it anyway when all rows are taken."""
-
-
-def run_child(
-    shared: Shared,
-    slot: int,
-    counters: CounterRow,
-    name: Callable[[], str],
-    body: Callable[[], None],
-) -> None:
-    """Run `body` in a worker process, leave a report if it raises, and end the process group.
-
-    `slot` is the process's error slot; `name()` says what it was doing, for the report.
-    """
-    prepare_child()
-    os.nice(NICENESS)
-    counters["pid"] = os.getpid()
-    counters.enter(Stage.STARTING)
-    try:
-        body()
-    except BaseException as error:  # an environment or a model may even call sys.exit
-        shared.errors.put(slot, report(error, name()))
-    else:
-        counters.enter(Stage.STOPPED)
-    end_own_group()
 
 
 def prepare_child() -> None:
@@ -79,27 +41,6 @@ def end_own_group() -> NoReturn:
             stream.flush()
     os.killpg(0, signal.SIGKILL)
     raise AssertionError("unreachable")
-
-
-def report(error: BaseException, name: str = "") -> str:
-    """An error as text for `error_of`: its kind, one line that starts with `name`, traceback."""
-    line = one_line(error)
-    return json.dumps(
-        {
-            "kind": type(error).__name__,
-            "message": f"{name}: {line}" if name else line,
-            "traceback": traceback.format_exc()[-TRACEBACK_CHARACTERS:],
-        },
-        ensure_ascii=False,
-    )
-
-
-def error_of(text: str, other: type[FastrlError]) -> FastrlError:
-    """The error that `report` wrote down; `other` is raised for kinds that are not ours."""
-    reported = json.loads(text)
-    error = getattr(errors, reported["kind"], other)(reported["message"])
-    error.traceback_text = reported["traceback"]
-    return error
 
 
 def wait_until_started() -> None:

@@ -11,45 +11,32 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any
-
-import cloudpickle
 
 from sampler.errors import ConfigError, FastrlError, WorkerError
 from sampler.process import CALLER
 from sampler.process.bell import Bell
 from sampler.process.resources import thread_environment
 
-# The second imports the modules of both kinds of worker.
-PRELOADED = ["sampler.process.fork_server", "sampler.runtime.local_worker"]
-
 _started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
 _lock = threading.Lock()  # environment variables and sys.modules are those of all threads
 DYING_TIMEOUT = 2.0  # seconds from the end of a fork server's descriptors to that of its process
 
 
-def context(method: str) -> Any:
-    """The multiprocessing context; a fork server loads the workers' modules only once."""
+def context(method: str, preload: Sequence[str] = ()) -> Any:
+    """The multiprocessing context for a start method.
+
+    `preload`: modules that a fork server loads once for all its processes.
+    """
     chosen = multiprocessing.get_context(method)
     if method == "forkserver":
-        chosen.set_forkserver_preload(PRELOADED)
+        chosen.set_forkserver_preload(["sampler.process.fork_server", *preload])
     return chosen
-
-
-def pickled(value: Any, what: str) -> bytes:
-    """`value` for a worker process. Raises ConfigError, naming `what`, if it cannot be sent."""
-    try:
-        return cloudpickle.dumps(value)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ConfigError(
-            f"{what} cannot be sent to worker processes ({reason}); "
-            "make what cannot be pickled inside the callable, not outside"
-        ) from error
 
 
 def start(process: BaseProcess) -> None:
@@ -73,6 +60,7 @@ def start(process: BaseProcess) -> None:
 
 def _start_and_tell(process: BaseProcess) -> None:
     """Start a process, and tell it when that is done: see `child.wait_until_started`."""
+    _forget_in_forks()
     started = Bell()
     process.started = started  # type: ignore[attr-defined]  # it is sent with the process
     try:
@@ -83,12 +71,13 @@ def _start_and_tell(process: BaseProcess) -> None:
         started.close()
 
 
-def _forget() -> None:
-    """In a fork of the caller, which is not its workers' parent and must not end them at exit."""
-    multiprocessing.process._children.difference_update(_started)  # type: ignore[attr-defined]
-
-
-os.register_at_fork(after_in_child=_forget)
+@cache
+def _forget_in_forks() -> None:
+    """Have a fork of the caller forget its workers: it is not their parent, and must not end them
+    at its exit."""
+    os.register_at_fork(
+        after_in_child=lambda: multiprocessing.process._children.difference_update(_started)  # type: ignore[attr-defined]
+    )
 
 
 def _refusal(process: BaseProcess, error: OSError | EOFError) -> FastrlError:

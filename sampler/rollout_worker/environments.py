@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from sampler import seeds
-from sampler.config import SamplerConfig
 from sampler.envs import make
-from sampler.rollout_worker.lanes import Lanes
-from sampler.rollout_worker.probe import EnvironmentFacts, check_spaces
+from sampler.rollout_worker.lanes import Lanes, close
+from sampler.rollout_worker.probe import check_spaces
 from sampler.rollout_worker.replayable import ReplayableEnvLanes, ReplayableVectorLanes
 from sampler.rollout_worker.separate_lanes import EnvLanes
 from sampler.rollout_worker.vector_lanes import VectorLanes
-from sampler.shm.shared import Shared
+from sampler.worker.context import WorkerContext
 
 
-def make_lanes(
-    config: SamplerConfig, facts: EnvironmentFacts, worker: int, restarts: int, shared: Shared
-) -> list[Lanes]:
+def make_lanes(context: WorkerContext) -> list[Lanes]:
     """The environments of a worker: one `Lanes` for each of its groups."""
+    config, facts, shared = context.config, context.facts, context.shared
+    worker, restarts = context.index, context.restarts
     counters = shared.counters.rollout[worker]
     position = counters.index["lane"]
     heartbeat = counters.words[position : position + 1]
@@ -29,21 +29,24 @@ def make_lanes(
         first = 0 if config.identical_lanes else lane
         return seeds.integer(config.seed, seeds.LANE, first, restarts, *again)
 
-    for group in shared.topology.groups_of(worker):
-        lanes = shared.topology.lanes_of_group(group)
-        lane_seeds = [lane_seed(lane) for lane in lanes]
-        made: list[Any] = []
-        for lane in range(1 if facts.vector_lanes else len(lanes)):
-            heartbeat[0] = lanes[lane]
-            made.append(make(config.env, **config.env_kwargs))
-            check_spaces(made[-1], facts)
-        where = lane_seeds, heartbeat, lanes.start
-        masked = facts.action_mask_size > 0
-        if facts.vector_lanes:
-            kind = ReplayableVectorLanes if config.serial else VectorLanes
-            groups.append(kind(made[0], *where))
-        elif config.serial:
-            groups.append(ReplayableEnvLanes(made, *where, masked, lane_seed))
-        else:
-            groups.append(EnvLanes(made, *where, masked))
+    with ExitStack() as opened:  # closes what was made if the rest cannot be
+        for group in shared.topology.groups_of(worker):
+            lanes = shared.topology.lanes_of_group(group)
+            lane_seeds = [lane_seed(lane) for lane in lanes]
+            made: list[Any] = []
+            for lane in range(1 if facts.vector_lanes else len(lanes)):
+                heartbeat[0] = lanes[lane]
+                made.append(make(config.env, **config.env_kwargs))
+                opened.callback(close, made[-1])
+                check_spaces(made[-1], facts)
+            where = lane_seeds, heartbeat, lanes.start
+            masked = facts.action_mask_size > 0
+            if facts.vector_lanes:
+                kind = ReplayableVectorLanes if config.serial else VectorLanes
+                groups.append(kind(made[0], *where))
+            elif config.serial:
+                groups.append(ReplayableEnvLanes(made, *where, masked, lane_seed))
+            else:
+                groups.append(EnvLanes(made, *where, masked))
+        opened.pop_all()
     return groups

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
+from array import array
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,6 @@ from sampler.shm.shared import Shared
 from sampler.shm.signals import ANSWERED, ASKED, REFUSED, REQUEST_WORDS, ROW, STEP, TOKEN
 from sampler.shm.store import FRAMES
 from sampler.shm.tokens import NONE
-
-# Rewards beyond float32: whoever looks at a finished row reports them as what they are, infinite.
-warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, __name__)
 
 
 class Group:
@@ -135,7 +133,7 @@ class Group:
         except RAISED as error:
             raise EnvError(one_line(error)) from error
         try:
-            block.rewards[:, t] = result.rewards
+            block.rewards[:, t] = _as_floats(result.rewards)
         except (TypeError, ValueError):
             raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
         self.real_steps += len(self.lane_ids) - len(result.resets)
@@ -246,3 +244,15 @@ class Group:
         """Make this lane the one that errors name."""
         worker = self.index // self.shared.topology.groups_per_worker
         self.shared.counters.rollout[worker]["lane"] = self.lane_ids[lane]
+
+
+def _as_floats(rewards: list[float]) -> Any:
+    """Rewards for an array of float32.
+
+    Those beyond float32 become infinite, which the check of full rows reports. An array makes them
+    so without numpy's warning, in less time than it takes to switch that off.
+    """
+    try:
+        return array("f", rewards)
+    except TypeError:
+        return rewards  # some are no numbers for Python; numpy takes them or refuses them

@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
-import cloudpickle
-
-from sampler.config import SamplerConfig
-from sampler.process.bell import Bell
-from sampler.process.child import run_child
 from sampler.rollout_worker.environments import make_lanes
 from sampler.rollout_worker.worker import RolloutWorker
-from sampler.shm.counters import CounterRow
-from sampler.shm.shared import Shared
+from sampler.worker.context import WorkerContext
+from sampler.worker.running import run_worker
 
 
-def place(config: SamplerConfig, counters: CounterRow, worker: int) -> str:
+def place(context: WorkerContext) -> str:
     """Where an error happened: worker, environment, and the lane last stepped or reset."""
-    return f"rollout worker {worker}, env {config.env_name}, lane {counters['lane']}"
+    worker = f"rollout worker {context.index}"
+    if not context.setup.opened:  # it has not come that far
+        return worker
+    lane = context.shared.counters.rollout[context.index]["lane"]
+    return f"{worker}, env {context.config.env_name}, lane {lane}"
 
 
-def main(
-    index: int,
-    restarts: int,
-    pickled: bytes,
-    shared: Shared,
-    bell: Bell,
-    policy_bell: Bell,
-    learner_bell: Bell,
-) -> None:
-    """Entry point of the process. `pickled`: the configuration and the environment's facts."""
-    counters = shared.counters.rollout[index]
-    loaded: list[SamplerConfig] = []
+def main(context: WorkerContext) -> None:
+    """Entry point of the process."""
+    index, shared = context.index, context.shared
 
-    def name() -> str:
-        return place(loaded[0], counters, index) if loaded else f"rollout worker {index}"
-
-    def body() -> None:
-        config, facts = cloudpickle.loads(pickled)
-        loaded.append(config)
-        lanes = make_lanes(config, facts, index, restarts, shared)
-        worker = RolloutWorker(
-            index,
-            shared,
-            bell,
-            policy_bell,
-            learner_bell,
-            lanes,
-            facts.observation_space,
-            facts.frame_skip,
-        )
+    def work() -> None:
+        worker = RolloutWorker(context, make_lanes(context))
         try:
             worker.run()
         finally:
             worker.close()
 
-    run_child(shared, index, counters, name, body)
+    run_worker(shared, index, shared.counters.rollout[index], lambda: place(context), work)

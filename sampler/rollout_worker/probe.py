@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -10,23 +9,11 @@ import gymnasium as gym
 from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.envs import make
+from sampler.envs.facts import EnvironmentFacts
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.lanes import close, unpack
 from sampler.spaces import leaves
 from sampler.spaces.masks import mask_size
-
-
-@dataclass(frozen=True)
-class EnvironmentFacts:
-    """What one environment says about itself."""
-
-    observation_space: gym.Space
-    action_space: gym.Space
-    frame_stack: int
-    frame_skip: int
-    action_mask_size: int
-    vector_lanes: int
-    """Environments in a vector environment; 0 for a single one."""
 
 
 def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:

@@ -9,53 +9,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
-from sampler.process.bell import Bell
 from sampler.rollout_worker.group import Group
 from sampler.rollout_worker.lanes import Lanes
 from sampler.rollout_worker.observations import ObservationWriter
+from sampler.shm.control import PAUSE, STOP
 from sampler.shm.counters import Stage
-from sampler.shm.shared import Shared
 from sampler.shm.tokens import NONE
+from sampler.worker.context import WorkerContext
 
-NAP = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
+WAKE_INTERVAL = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
 
 
 class RolloutWorker:
     """All groups of one worker, and the loop that serves them."""
 
-    def __init__(
-        self,
-        index: int,
-        shared: Shared,
-        bell: Bell,
-        policy_bell: Bell,
-        learner_bell: Bell,
-        lanes: list[Lanes],
-        observation_space: Any,
-        frame_skip: int,
-    ):
-        """`lanes`: one entry per group; `observation_space`: of one environment."""
-        self.index = index
-        self.shared = shared
-        self.bell, self.policy_bell, self.learner_bell = bell, policy_bell, learner_bell
-        self.counters = shared.counters.rollout[index]
-        self.control = shared.counters.learner
-        self.frame_skip = frame_skip
-        writer = ObservationWriter(observation_space)
+    def __init__(self, context: WorkerContext, lanes: list[Lanes]):
+        """`lanes`: one entry per group."""
+        self.index = context.index
+        self.shared = shared = context.shared
+        self.bell, self.learner_bell = context.bell, context.learner_bell
+        self.policy_bell = context.peer_bells[shared.topology.policy_of(self.index)]
+        self.counters = shared.counters.rollout[self.index]
+        self.frame_skip = context.facts.frame_skip
+        writer = ObservationWriter(context.facts.observation_space)
         self.groups = [
             Group(group, group_lanes, shared, writer)
-            for group, group_lanes in zip(shared.topology.groups_of(index), lanes, strict=True)
+            for group, group_lanes in zip(shared.topology.groups_of(self.index), lanes, strict=True)
         ]
-        self._stopping = self.control.index["stop"]
-        self._pausing = self.control.index["pause"]
 
     def start(self) -> None:
         """Reset every lane and ask for the first rows."""
         for group in self.groups:
             group.start()
-        self.counters["ready"] = 1
+        self.shared.control.workers[self.index]["ready"] = 1
         self.learner_bell.ring()
         for group in self.groups:
             self._claim(group)
@@ -66,11 +53,11 @@ class RolloutWorker:
         `serve` answers the requests where that is done in this process; False if there are none.
         """
         self.start()
-        words = self.control.words
-        while not words[self._stopping]:
-            if words[self._pausing]:
+        words = self.shared.control.words
+        while not words[STOP]:
+            if words[PAUSE]:
                 self.counters.enter(Stage.PAUSED)
-                self.bell.wait(NAP)
+                self.bell.wait(WAKE_INTERVAL)
             elif not self.advance() and not serve():
                 self.sleep()
 
@@ -96,7 +83,7 @@ class RolloutWorker:
         for_rows = all(group.token == NONE for group in self.groups)
         stage = Stage.WAITING_FOR_ROWS if for_rows else Stage.WAITING
         began = self.counters.enter(stage)
-        self.bell.wait(NAP)
+        self.bell.wait(WAKE_INTERVAL)
         waited = time.monotonic_ns() - began
         self.counters.add("token_wait_ns" if for_rows else "wait_ns", waited)
 

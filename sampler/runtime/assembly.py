@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
 from sampler import seeds
 from sampler.config import SamplerConfig
+from sampler.envs.facts import EnvironmentFacts
 from sampler.errors import ConfigError, one_line
-from sampler.process.bell import Bell
+from sampler.process.bell import Bell, SilentBell
+from sampler.process.parcel import Parcel
 from sampler.process.resources import check_limits
-from sampler.rollout_worker.probe import EnvironmentFacts, inspect_environment
+from sampler.rollout_worker.probe import inspect_environment
 from sampler.runtime.inspection import inspect_in_process
 from sampler.shm.shared import Shared, Topology
 from sampler.shm.store import ArraySpec, StoreSpec
+from sampler.shm.weights import WeightStore
 from sampler.spaces import leaves, stack_frames
+from sampler.worker.context import ModelFactory, WorkerContext
 
 if TYPE_CHECKING:
     from torch import nn
-
-ModelFactory = Callable[[gym.Space, gym.Space], Any]
 
 
 @dataclass(frozen=True)
@@ -50,27 +52,60 @@ class Assembly:
     """None for random actions."""
     spec: StoreSpec
     shared: Shared
+    weights: WeightStore
+    device_weights: Any
+    """Published weights on the GPU, int64 [2, words]; None where they are in the arena."""
     bell: Bell
     """The learner's; the others are numbered like their workers."""
     worker_bells: list[Bell]
     policy_bells: list[Bell]
-    device_weights: Any
-    """Published weights on the GPU, int64 [2, words]; None where they are in the arena."""
+    setup: Parcel[tuple[SamplerConfig, EnvironmentFacts]]
+    """What every worker needs, pickled once for all."""
+    make_model: Parcel[ModelFactory | None]
+    """The same for all that choose actions."""
 
     @property
     def model_inputs(self) -> tuple[str, ...]:
         return self.parts.inputs if self.parts else ("obs",)
 
-    def bells_served_by(self, policy: int) -> dict[int, Bell]:
-        topology = self.shared.topology
-        return {
-            worker: bell
-            for worker, bell in enumerate(self.worker_bells)
-            if topology.policy_of(worker) == policy
-        }
+    def for_rollout_worker(self, index: int) -> WorkerContext:
+        """What a rollout worker is given whose actions a policy worker chooses."""
+        policy = self.shared.topology.policy_of(index)
+        return WorkerContext(
+            index,
+            self.shared,
+            self.setup,
+            bell=self.worker_bells[index],
+            peer_bells={policy: self.policy_bells[policy]},
+            learner_bell=self.bell,
+        )
 
-    def policy_bell_of(self, worker: int) -> Bell:
-        return self.policy_bells[self.shared.topology.policy_of(worker)]
+    def for_policy_worker(self, index: int, threads: int = 1) -> WorkerContext:
+        """What a policy worker is given."""
+        topology = self.shared.topology
+        return WorkerContext(
+            index,
+            self.shared,
+            self.setup,
+            bell=self.policy_bells[index],
+            peer_bells={
+                worker: bell
+                for worker, bell in enumerate(self.worker_bells)
+                if topology.policy_of(worker) == index
+            },
+            make_model=self.make_model,
+            device_weights=self.device_weights,
+            threads=threads,
+        )
+
+    def for_local_worker(self, index: int) -> WorkerContext:
+        """What a rollout worker is given that chooses its own actions."""
+        return replace(
+            self.for_rollout_worker(index),
+            peer_bells={index: SilentBell()},  # both have this index
+            make_model=self.make_model,
+            device_weights=self.device_weights,
+        )
 
     def close(self) -> None:
         """Close every descriptor; memory that a batch still looks into stays until it is gone."""
@@ -87,8 +122,41 @@ def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
     parts = None
     if config.inference == "model":
         parts = _prepare_model(config.seed, factory, observation_space, facts.action_space)
+    spec = _store_spec(config, facts, parts)
+    topology = Topology(config.workers, config.lane_groups, config.lanes_per_group, config.actors)
+    with ExitStack() as opened:  # closes what there is if the rest cannot be had
+        shared = Shared(spec, topology, parts.weight_bytes if parts else 0, config.sync)
+        opened.callback(shared.close)
+        device_weights = _prepare_gpu(config, shared) if parts else None
+        bells: list[Bell] = []
+        for _ in range(1 + config.workers + config.actors):
+            bells.append(Bell())
+            opened.callback(bells[-1].close)
+        assembly = Assembly(
+            config,
+            facts,
+            observation_space,
+            facts.action_space,
+            parts,
+            spec,
+            shared,
+            WeightStore(shared.arena, device_weights),
+            device_weights,
+            bells[0],
+            bells[1 : 1 + config.workers],
+            bells[1 + config.workers :],
+            Parcel((config, facts), f"env {config.env_name}"),
+            Parcel(parts.factory if parts else None, "the model"),
+        )
+        opened.pop_all()
+    return assembly
+
+
+def _store_spec(
+    config: SamplerConfig, facts: EnvironmentFacts, parts: ModelParts | None
+) -> StoreSpec:
     inputs = parts.inputs if parts else ()
-    spec = StoreSpec(
+    return StoreSpec(
         buffers=config.batch_buffers,
         rows=config.batch,
         steps=config.rollout,
@@ -102,25 +170,13 @@ def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
         state_shape=parts.state_shape if parts else (0,),
         previous="previous_actions" in inputs or "previous_rewards" in inputs,
     )
-    topology = Topology(config.workers, config.lane_groups, config.lanes_per_group, config.actors)
-    shared = Shared(spec, topology, parts.weight_bytes if parts else 0, config.sync)
-    return Assembly(
-        config,
-        facts,
-        observation_space,
-        facts.action_space,
-        parts,
-        spec,
-        shared,
-        Bell(),
-        [Bell() for _ in range(config.workers)],
-        [Bell() for _ in range(config.actors)],
-        _prepare_gpu(config, shared) if parts else None,
-    )
 
 
 def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
-    """With inference on a GPU: pin the arena, and keep published weights in the GPU's memory."""
+    """With inference on a GPU: pin the arena, and keep published weights in the GPU's memory.
+
+    Returns the copies of the weights there, or None.
+    """
     import torch
 
     from sampler.models.device import choose_device, pin_arena
@@ -129,10 +185,8 @@ def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
     if device.type != "cuda":
         return None
     pin_arena(shared.arena)
-    shared.weights.copies = torch.zeros(
-        shared.weights.copies.shape, dtype=torch.int64, device=device
-    )
-    return shared.weights.copies
+    shape = WeightStore(shared.arena).copies.shape
+    return torch.zeros(shape, dtype=torch.int64, device=device)
 
 
 def _array_specs(space: gym.Space, kind: str, name: str) -> tuple[ArraySpec, ...]:

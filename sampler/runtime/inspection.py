@@ -11,15 +11,19 @@ from multiprocessing.connection import Connection
 import cloudpickle
 
 from sampler.config import SamplerConfig
+from sampler.envs.facts import EnvironmentFacts
 from sampler.errors import EnvError, FastrlError
-from sampler.process.child import end_own_group, error_of, prepare_child, report
-from sampler.process.launch import context, end, pickled, start
+from sampler.process.child import end_own_group, prepare_child
+from sampler.process.launch import end, start
+from sampler.process.parcel import Parcel
 from sampler.process.patience import Patience
+from sampler.process.report import error_of, report
 from sampler.process.resources import check_limits
-from sampler.rollout_worker.probe import EnvironmentFacts, inspect_environment
+from sampler.rollout_worker.probe import inspect_environment
+from sampler.runtime.start_methods import worker_processes
 
 END_TIMEOUT = 2.0  # seconds
-LOOK = 0.2  # seconds between two looks at the time
+POLL_INTERVAL = 0.2  # seconds between two looks at the time
 
 
 def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
@@ -28,17 +32,18 @@ def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
     Also raises EnvError where the environment does not answer within `start_timeout` seconds.
     """
     check_limits(1, bells=1)  # multiprocessing's server would say so in a traceback of its own
-    sent = pickled(config, f"env {config.env_name}")
-    chosen = context(config.start_method)
+    parcel = Parcel(config, f"env {config.env_name}")
+    parcel.pack()
+    chosen = worker_processes(config.start_method)
     ours, theirs = chosen.Pipe(duplex=False)
     process = chosen.Process(
-        target=_main, args=(theirs, sent, config.env_name), name="fastrl inspection"
+        target=_main, args=(theirs, parcel, config.env_name), name="fastrl inspection"
     )
     try:
         start(process)
         theirs.close()
-        patience = Patience(2 * LOOK)
-        while not ours.poll(LOOK) and patience.look() < config.start_timeout:
+        patience = Patience(2 * POLL_INTERVAL)
+        while not ours.poll(POLL_INTERVAL) and patience.look() < config.start_timeout:
             pass
         if not ours.poll():
             raise EnvError(
@@ -54,6 +59,7 @@ def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
                 f"(exit code {process.exitcode}); correct the environment"
             ) from None
     finally:
+        theirs.close()
         ours.close()
         end(process, END_TIMEOUT)
     if text:
@@ -61,11 +67,11 @@ def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
     return facts
 
 
-def _main(connection: Connection, sent: bytes, name: str) -> None:
+def _main(connection: Connection, parcel: Parcel[SamplerConfig], name: str) -> None:
     prepare_child()
     facts, text = None, ""
     try:
-        facts = inspect_environment(cloudpickle.loads(sent))
+        facts = inspect_environment(parcel.value)
     except BaseException as error:  # an environment may even call sys.exit
         text = report(error, "" if isinstance(error, FastrlError) else f"env {name}")
     with suppress(BrokenPipeError):  # the caller is gone

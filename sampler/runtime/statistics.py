@@ -17,6 +17,7 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
     learner = counters.learner.as_dict()
     rollout = [row.as_dict() for row in counters.rollout]
     policy = [row.as_dict() for row in counters.policy]
+    pids = [{"pid": worker["pid"]} for worker in shared.control.workers]
     return {
         "time": time.monotonic(),
         **{
@@ -28,16 +29,17 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
         "restarts": restarts,
         "version": learner["version"],
         "rollout": [
-            _process(row, ("pid", "steps", "frames", "episodes"), ("step", "wait", "token_wait"))
-            for row in rollout
+            pid | _process(row, ("steps", "frames", "episodes"), ("step", "wait", "token_wait"))
+            for pid, row in zip(pids, rollout, strict=False)  # rollout workers come first
         ],
         "policy": [
-            _process(
+            pid
+            | _process(
                 row,
-                ("pid", "batches", "observations", "weight_loads"),
+                ("batches", "observations", "weight_loads"),
                 ("wait", "gather", "inference", "write", "weights"),
             )
-            for row in policy
+            for pid, row in zip(pids[len(rollout) :], policy, strict=True)
         ],
         "learner": {
             "batches": learner["batches"],

@@ -12,18 +12,20 @@ from multiprocessing.process import BaseProcess
 
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError, EnvError, FastrlError, ModelError, WorkerError, one_line
-from sampler.process.child import error_of
 from sampler.process.launch import end, end_group, start
 from sampler.process.patience import Patience
+from sampler.process.report import error_of, reworded
 from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
+from sampler.shm.words import NamedWords
 
 logger = logging.getLogger("fastrl")
 
 WATCH_INTERVAL = 0.2  # seconds between two looks at the heartbeats
 STOP_TIMEOUT = 2.0  # seconds that workers have to stop by themselves
-LOST = 255  # exit code that multiprocessing gives to all whose fork server has died
-LOST_TOGETHER = 2.0  # seconds within which they are seen to have
+FORK_SERVER_DIED = 255  # exit code that multiprocessing gives to all its processes
+SEEN_TOGETHER = 2.0  # seconds within which all of them are seen to have ended
+FIRST_NOTICE, NEXT_NOTICE = 5.0, 60.0  # seconds of starting until the log says who is waited for
 # What may hang, and whose code that is.
 HANGING = {
     Stage.STEPPING: ("step or reset", "environment"),
@@ -38,6 +40,7 @@ class Worker:
     name: str
     slot: int
     counters: CounterRow
+    control: NamedWords
     launch: Callable[[int], BaseProcess]
     """Makes the (unstarted) process, given how often it has been restarted."""
     recover: Callable[[], None]
@@ -47,6 +50,10 @@ class Worker:
     process: BaseProcess | None = None
     restarts: int = 0
     launched: float = 0.0
+    launched_at: int = 0
+    """Steps that it had made in all when it was last launched."""
+    last_error: str = ""
+    """What its last process reported, without the place."""
     progress: tuple[int, int] = (0, 0)
     """Heartbeat last seen: when the present stage began, and the lane in it."""
     progress_time: float = 0.0
@@ -59,6 +66,11 @@ class Worker:
         if not self.environment:
             return self.name
         return f"{self.name}, env {self.environment}, lane {self.counters['lane']}"
+
+    @property
+    def steps(self) -> int:
+        """Steps made, or by a policy worker actions chosen, by all its processes so far."""
+        return self.counters["steps" if self.environment else "observations"]
 
 
 class Supervisor:
@@ -78,8 +90,9 @@ class Supervisor:
         self.wake = wake
         self.failure: FastrlError | None = None
         self.restarts = 0
-        self._lost = -LOST_TOGETHER  # when a fork server's death was last counted
+        self._lost = -SEEN_TOGETHER  # when a fork server's death was last counted
         self._patience = Patience(2 * WATCH_INTERVAL)
+        self._next_notice = FIRST_NOTICE
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="fastrl supervisor", daemon=True)
 
@@ -91,16 +104,18 @@ class Supervisor:
 
     @property
     def ready(self) -> bool:
-        return all(worker.counters["ready"] for worker in self.workers)
+        return all(worker.control["ready"] for worker in self.workers)
 
     def _launch(self, worker: Worker) -> None:
-        worker.counters["ready"] = 0
+        worker.control["ready"] = 0
+        worker.control["restarts"] = worker.restarts
         worker.counters["stage"] = Stage.STARTING
         worker.launched = self._patience.seconds
+        worker.launched_at = worker.steps
         process = worker.launch(worker.restarts)
         start(process)
         worker.process = process
-        worker.counters["pid"] = process.pid or 0  # known before the process has begun to run
+        worker.control["pid"] = process.pid or 0  # known before the process has begun to run
 
     # ---- watching
 
@@ -114,6 +129,7 @@ class Supervisor:
                 for sentinel in ended:
                     self._after_death(sentinels[sentinel])  # type: ignore[index]
                 self._check_timeouts()
+                self._tell_of_start()
             except Exception as error:  # the watcher must not die silently
                 if self._stopping.is_set():
                     return  # what it needed is gone
@@ -131,15 +147,17 @@ class Supervisor:
         counts = self._counts(process.exitcode)
         process.close()
         worker.process = None
-        never_worked = reported and not worker.counters["ready"] and not worker.restarts
+        never_worked = reported and not worker.control["ready"] and not worker.restarts
         if never_worked or isinstance(error, ConfigError | ModelError):
             self._fail(error)  # a restart would only repeat the error
         elif counts and self.restarts >= self.config.max_restarts:
             limit = f"gave up after {self.config.max_restarts} restarts (max_restarts): {error}"
-            last = type(error)(limit)
-            last.traceback_text = error.traceback_text
-            self._fail(last)
+            self._fail(reworded(error, limit))
+        elif reported and self._came_back(worker, error):
+            self._fail(reworded(error, f"gave up, for a restart changed nothing: {error}"))
         else:
+            if error.traceback_text:
+                logger.info("%s\n%s", error, error.traceback_text)
             self.restarts += counts
             worker.restarts += 1
             logger.warning("%s; restart %d of %d", error, self.restarts, self.config.max_restarts)
@@ -147,16 +165,23 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             self._launch(worker)
-            worker.counters["restarts"] = worker.restarts
             self.wake()
+
+    def _came_back(self, worker: Worker, error: FastrlError) -> bool:
+        """Whether a restarted worker has reported the error that it was restarted for, before any
+        row was full."""
+        line = str(error).removeprefix(worker.place)
+        before, worker.last_error = worker.last_error, line
+        row = self.shared.spec.steps * self.shared.topology.lanes_per_group
+        return line == before and worker.steps - worker.launched_at < row
 
     def _counts(self, exitcode: int | None) -> bool:
         """Whether a death is a failure of its own: all that are lost with their fork server are
         one."""
-        if exitcode != LOST:
+        if exitcode != FORK_SERVER_DIED:
             return True
         now = self._patience.look()
-        first = now - self._lost >= LOST_TOGETHER
+        first = now - self._lost >= SEEN_TOGETHER
         if first:
             self._lost = now
         return first
@@ -178,8 +203,6 @@ class Supervisor:
         return EnvError(message) if in_environment else WorkerError(message)
 
     def _fail(self, error: FastrlError) -> None:
-        text = error.traceback_text
-        logger.debug("%s\n%s", error, text)
         self.failure = error
         self.wake()
 
@@ -200,7 +223,7 @@ class Supervisor:
                 )
                 self.kill(worker.slot)
         limit = self.config.start_timeout
-        late = [w for w in self.workers if not w.counters["ready"] and now - w.launched > limit]
+        late = [w for w in self.workers if not w.control["ready"] and now - w.launched > limit]
         if any(worker.restarts == 0 for worker in late):
             names = ", ".join(worker.place for worker in late[:3])
             self._fail(
@@ -213,6 +236,15 @@ class Supervisor:
             if worker.restarts:
                 worker.hung = f"{worker.place} not ready after start_timeout={limit:g} s"
                 self.kill(worker.slot)
+
+    def _tell_of_start(self) -> None:
+        """Log who is waited for where starting takes long."""
+        now = self._patience.seconds
+        waiting = [w for w in self.workers if not w.control["ready"] and not w.restarts]
+        if waiting and now >= self._next_notice:
+            self._next_notice = now + NEXT_NOTICE
+            more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+            logger.info("still starting after %.0f s: %s%s", now, waiting[0].place, more)
 
     def kill(self, slot: int) -> None:
         """End the worker with this error slot; the watcher then starts it again."""

@@ -1,1 +1,1 @@
-"""Shared memory: the arena and everything that lives in it. Imports nothing else of the library."""
+"""Shared memory: the arena and everything that lives in it. Imports only errors and processes."""

@@ -1,8 +1,8 @@
-"""Always-on statistics: one row of int64 words per process, written by that process alone.
+"""Always-on statistics: one row of int64 words per process.
 
-A process increments its words through a memoryview, which costs some tens of nanoseconds; anybody
-may read them at any time. `stage` and `stage_since` are the heartbeat: what the process is doing,
-and since when.
+Each row has one writer at a time: its process, and while a worker has none, the supervisor, which
+counts what was lost with the dead one. Anybody may read at any time. `stage` and `stage_since` are
+the heartbeat: what the process is doing, and since when.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import IntEnum
 import numpy as np
 
 from sampler.shm.arena import Arena, Field
+from sampler.shm.words import NamedWords
 
 WORDS = 24  # per process
 
@@ -34,8 +35,8 @@ class Stage(IntEnum):
     STOPPED = 11
 
 
-COMMON = ("pid", "stage", "stage_since", "ready", "restarts")
-ROLLOUT = COMMON + (
+HEARTBEAT = ("stage", "stage_since")
+ROLLOUT = HEARTBEAT + (
     "steps",
     "frames",
     "episodes",
@@ -46,7 +47,7 @@ ROLLOUT = COMMON + (
     "wait_ns",
     "token_wait_ns",
 )
-POLICY = COMMON + (
+POLICY = HEARTBEAT + (
     "version",
     "batches",
     "observations",
@@ -57,31 +58,19 @@ POLICY = COMMON + (
     "write_ns",
     "weights_ns",
 )
-LEARNER = COMMON + (
+LEARNER = HEARTBEAT + (
     "version",
     "batches",
     "abandoned_rows",
     "publishes",
     "wait_ns",
     "publish_ns",
-    "stop",
-    "pause",
 )
 LEARNER_ROW = 0
 
 
-class CounterRow:
-    """The words of one process, by name. `words[index]` is the fast way in a loop."""
-
-    def __init__(self, words: memoryview, names: tuple[str, ...]):
-        self.words = words
-        self.index = {name: position for position, name in enumerate(names)}
-
-    def __getitem__(self, name: str) -> int:
-        return self.words[self.index[name]]
-
-    def __setitem__(self, name: str, value: int) -> None:
-        self.words[self.index[name]] = value
+class CounterRow(NamedWords):
+    """The counters of one process."""
 
     def add(self, name: str, amount: int) -> None:
         self.words[self.index[name]] += amount
@@ -89,17 +78,14 @@ class CounterRow:
     def enter(self, stage: Stage) -> int:
         """Publish the heartbeat; returns the time in nanoseconds (monotonic)."""
         now = time.monotonic_ns()
-        self.words[1], self.words[2] = stage, now
+        self.words[0], self.words[1] = stage, now
         return now
 
     @property
     def counts(self) -> list[str]:
-        """Names of the words that count what has happened: neither times nor the process's own."""
-        others = (*COMMON, "lane", "stop", "pause")
+        """Names of the words that count what has happened, not times or where the process is."""
+        others = (*HEARTBEAT, "lane")
         return [n for n in self.index if n not in others and not n.endswith("_ns")]
-
-    def as_dict(self) -> dict[str, int]:
-        return {name: self.words[position] for name, position in self.index.items()}
 
 
 class Counters:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 WORD = 8  # bytes; every tensor starts on a word
 
@@ -22,6 +26,8 @@ class ParameterBlock:
 
     def views(self, block: np.ndarray | Tensor) -> dict[str, Tensor]:
         """Tensors that look into `block`, int64 [words], by name; on its device."""
+        import torch
+
         flat = torch.as_tensor(block).view(torch.uint8)
         return {
             name: flat[start : start + size].view(dtype).view(shape)
@@ -29,8 +35,10 @@ class ParameterBlock:
         }
 
     @staticmethod
-    @torch.no_grad()
     def copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
         """Copy every tensor of `target` from `source`, from whatever device."""
-        for name, tensor in target.items():
-            tensor.copy_(source[name])
+        import torch
+
+        with torch.no_grad():
+            for name, tensor in target.items():
+                tensor.copy_(source[name])

@@ -9,6 +9,7 @@ import numpy as np
 
 from sampler.errors import StateError
 from sampler.shm.arena import Arena, Field, Layout
+from sampler.shm.control import Control
 from sampler.shm.counters import Counters
 from sampler.shm.lock import ProcessLock
 from sampler.shm.mailbox import EpisodeRings, ErrorSlots
@@ -17,10 +18,11 @@ from sampler.shm.store import SequenceStore, StoreSpec
 from sampler.shm.tokens import TokenPool
 from sampler.shm.weights import WeightStore
 
-APART = {
+SAVED_APART = {
+    "control",  # of the running processes
     *("counters", "episodes", "episode_heads"),  # saved by what reads them
     *("weights", "weights_latest", "weights_marks"),  # perhaps on a GPU
-    *("token_since_ns", "error_text", "error_size"),  # of this process alone
+    *("token_since_ns", "error_text", "error_size"),  # of this run alone
 }
 """Fields that are not saved as they are."""
 
@@ -59,7 +61,7 @@ class Topology:
             for group in self.groups_of(worker)
         ]
 
-    # Every process has a slot for its error: rollout workers first, then policy workers.
+    # Every worker has a slot for its error and its control words: rollout workers come first.
 
     @property
     def processes(self) -> int:
@@ -70,7 +72,10 @@ class Topology:
 
 
 class Shared:
-    """The arena of a sampler and typed access to all that lies in it. Can be sent to a child."""
+    """The arena of a sampler and typed access to what lies in it. Can be sent to a child.
+
+    Weights are read through a `WeightStore`, for they may lie on a GPU instead.
+    """
 
     def __init__(self, spec: StoreSpec, topology: Topology, weight_bytes: int, sync: bool):
         """Allocates the memory. Raises ConfigError where the machine cannot give it."""
@@ -78,6 +83,7 @@ class Shared:
             *spec.fields(),
             *TokenPool.fields(spec.buffers, spec.tokens_per_buffer, topology.groups),
             request_field(topology.groups),
+            Control.field(topology.processes),
             Counters.field(topology.workers, topology.policy_workers),
             *EpisodeRings.fields(topology.workers),
             *ErrorSlots.fields(topology.processes),
@@ -93,17 +99,17 @@ class Shared:
         self.arena = Arena(Layout(fields), remedy)
         self._open()
         self.tokens.reset()
-        self.weights.reset()
+        WeightStore(self.arena).reset()
 
     def _open(self) -> None:
         topology = self.topology
         self.store = SequenceStore(self.arena, self.spec)
         self.tokens = TokenPool(self.arena, ProcessLock(self.arena.fd), self.sync)
         self.requests = self.arena["requests"]
+        self.control = Control(self.arena)
         self.counters = Counters(self.arena, topology.workers, topology.policy_workers)
         self.episodes = EpisodeRings(self.arena)
         self.errors = ErrorSlots(self.arena)
-        self.weights = WeightStore(self.arena)
         self.lane_episodes = self.arena["lane_episodes"]  # [lanes], id of the next episode
         self.epsilon = self.arena["epsilon"]  # [lanes], exploration of models with Q-values
 
@@ -126,7 +132,9 @@ class Shared:
         self.counters.load_state_dict(state["counters"])
 
     def _saved(self) -> dict[str, np.ndarray]:
-        return {name: self.arena[name] for name in self.arena.layout.fields if name not in APART}
+        return {
+            name: self.arena[name] for name in self.arena.layout.fields if name not in SAVED_APART
+        }
 
     def close(self) -> None:
         self.arena.close()

@@ -21,14 +21,15 @@ NOTHING = -1
 class WeightStore:
     """One writer (the learner), any number of readers (the policy workers).
 
-    `copies` may be replaced, in every process, by an int64 tensor [2, words] on a GPU that the
-    processes share; versions and checksums stay in the arena.
+    The copies lie in the arena, or on a GPU that the processes share; versions and checksums are
+    in the arena.
     """
 
-    def __init__(self, arena: Arena):
+    def __init__(self, arena: Arena, on_device: Any = None):
+        """`on_device`: the copies as an int64 tensor [2, words] on a GPU; None: in the arena."""
         self.latest = arena["weights_latest"]  # [1]
         self.marks = arena["weights_marks"]  # [2, 3]
-        self.copies: Any = arena["weights"]  # [2, words]
+        self.copies: Any = arena["weights"] if on_device is None else on_device  # [2, words]
 
     @staticmethod
     def fields(nbytes: int) -> list[Field]:

@@ -76,10 +76,10 @@ def survive(sampler, checker, killer):
     killer.start()
     while killer.is_alive():
         checker.add(sampler.get_batch(timeout=PATIENCE))
-    counters = sampler._shared.counters
+    workers = sampler._shared.control.workers
 
     def recovered():
-        ready = all(row["ready"] for row in (*counters.rollout, *counters.policy))
+        ready = all(worker["ready"] for worker in workers)
         return ready and sampler.stats()["restarts"] == len(killer.killed)
 
     wait_until(recovered, "all workers to be there again")
@@ -113,10 +113,9 @@ def test_workers_are_killed_and_stopped(victims, kills, overlap):
     """ "local": rollout workers that choose their own actions."""
     policy_workers = 0 if victims == "local" else CONFIG.policy_workers
     with Sampler(replace(CONFIG, overlap=overlap, policy_workers=policy_workers)) as sampler:
-        counters = sampler._shared.counters
-        rows = counters.policy if victims == "policy" else counters.rollout
-        if victims == "both":
-            rows = [*counters.rollout, *counters.policy]
+        rows = sampler._shared.control.workers
+        if victims != "both":
+            rows = rows[CONFIG.workers :] if victims == "policy" else rows[: CONFIG.workers]
         checker = CounterChecker(sampler, restarts=kills)
         survive(sampler, checker, Killer(sampler, kills, rows))
         assert not checker.given_up
@@ -132,7 +131,7 @@ def test_the_fork_server_is_killed():
         os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
         count = CONFIG.workers + CONFIG.policy_workers
         assert len(pids) == count
-        rows = [*sampler._shared.counters.rollout, *sampler._shared.counters.policy]
+        rows = sampler._shared.control.workers
         while not all(row["restarts"] for row in rows):
             checker.add(sampler.get_batch(timeout=PATIENCE))
         for _ in range(30):
@@ -147,10 +146,8 @@ def test_the_fork_server_is_killed():
 @pytest.mark.slow
 def test_workers_are_killed_while_late_rows_are_given_up():
     with Sampler(replace(CONFIG, straggler_timeout=0.05)) as sampler:
-        counters = sampler._shared.counters
         checker = CounterChecker(sampler, gaps=True, restarts=200)
-        rows = [*counters.rollout, *counters.policy]
-        survive(sampler, checker, Killer(sampler, 200, rows))
+        survive(sampler, checker, Killer(sampler, 200, sampler._shared.control.workers))
 
 
 @pytest.mark.slow
@@ -159,9 +156,8 @@ def test_policy_workers_with_recurrent_state_are_killed():
     config = replace(CONFIG, inference="model", precision="float32")
     with Sampler(config, make_history) as sampler:
         sampler.get_batch()
-        counters = sampler._shared.counters
         checker = CounterChecker(sampler, gaps=True, restarts=60)
-        killer = Killer(sampler, 20, [*counters.rollout, *counters.policy], pause=1.0)
+        killer = Killer(sampler, 20, sampler._shared.control.workers, pause=1.0)
         survive(sampler, checker, killer)
         assert checker.given_up == 0
 
@@ -301,7 +297,7 @@ def test_a_sampler_whose_workers_hang_can_be_closed():
     sampler = Sampler(config)
     rows = sampler._shared.counters.rollout
     hanging = [row for row in rows if wait_until(lambda row=row: row["steps"] >= 3, "its steps")]
-    os.kill(hanging[0]["pid"], signal.SIGSTOP)
+    os.kill(sampler.stats()["rollout"][rows.index(hanging[0])]["pid"], signal.SIGSTOP)
     sampler.close()
     sampler.close()
     assert workers_of() == []
@@ -314,7 +310,9 @@ def test_killed_workers_leave_no_descriptors():
     before = open_files()
     with Sampler(CONFIG) as sampler:
         checker = CounterChecker(sampler, restarts=10)
-        survive(sampler, checker, Killer(sampler, 3, sampler._shared.counters.rollout))
+        survive(
+            sampler, checker, Killer(sampler, 3, sampler._shared.control.workers[: CONFIG.workers])
+        )
     del sampler, checker
     assert open_files() == before
     assert workers_of() == []

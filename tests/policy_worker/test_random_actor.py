@@ -9,6 +9,7 @@ from sampler import seeds
 from sampler.policy_worker.random_actor import RandomActor
 from sampler.policy_worker.requests import Requests
 from sampler.shm.shared import Topology
+from sampler.shm.weights import WeightStore
 from sampler.spaces.masks import mask_size
 
 COUNT = 20_000
@@ -17,7 +18,7 @@ COUNT = 20_000
 def draw(space, mask=None):
     """Actions [COUNT, ...] by leaf, and their log-probabilities."""
     shared = make_shared(Topology(1, 1, 1, 1), action_mask_size=mask_size(space) if mask else 0)
-    actor = RandomActor(shared, space, seeds.sequence(0, seeds.POLICY))
+    actor = RandomActor(shared, WeightStore(shared.arena), space, seeds.sequence(0, seeds.POLICY))
     nothing = np.zeros(COUNT, np.int64)
     requests = Requests(nothing, nothing, nothing, nothing, nothing, nothing)
     inputs = {"action_mask": np.tile(np.array(mask, bool), (COUNT, 1))} if mask else {}

@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
+import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers.counting import CounterChecker, run_counter
-from helpers.faults import Faulty, fail, later
+from helpers.faults import Faulty, fail, in_worker, later
 from helpers.processes import PATIENCE, wait_until, workers_of
 
 from sampler import EnvError, Sampler, SamplerConfig, WorkerError
+from sampler.runtime import supervisor
 
 CONFIG = SamplerConfig(
     env=Faulty,
@@ -44,13 +48,21 @@ class FailsOnce(Faulty):
         fail()
 
 
+class SlowReset(Faulty):
+    """Takes seconds to be reset in a worker."""
+
+    def reset(self, **arguments):
+        time.sleep(2.0 if in_worker() else 0.0)
+        return super().reset(**arguments)
+
+
 def test_a_worker_that_fails_is_started_again_and_the_error_logged(tmp_path, caplog):
     config = replace(CONFIG, env=FailsOnce, env_kwargs={"path": str(tmp_path / "failed")})
     with Sampler(config) as sampler, caplog.at_level(logging.WARNING, "fastrl"):
         while sampler.stats()["restarts"] < 1:
             sampler.get_batch(timeout=PATIENCE)
-        counters = sampler._shared.counters
-        wait_until(lambda: all(row["ready"] for row in counters.rollout), "the new worker")
+        workers = sampler._shared.control.workers
+        wait_until(lambda: all(worker["ready"] for worker in workers), "the new worker")
         sample(sampler, 30)
         assert sampler.stats()["restarts"] == 1
         assert sampler.stats()["lost_steps"] <= 2 * 4
@@ -59,8 +71,20 @@ def test_a_worker_that_fails_is_started_again_and_the_error_logged(tmp_path, cap
     assert [text for text in caplog.messages if text.endswith(message)]
 
 
+class FailsLate(Faulty):
+    """Fails at its 40th step, when some of its worker's rows are full."""
+
+    def __init__(self):
+        super().__init__(reward=lambda t: self.count())
+        self.steps = 0
+
+    def count(self):
+        self.steps += 1
+        return 1.0 if self.steps < 40 else fail()
+
+
 def test_the_limit_of_restarts_is_of_all_workers_together():
-    config = replace(CONFIG, env_kwargs={"reward": later(fail)}, max_restarts=3)
+    config = replace(CONFIG, env=FailsLate, max_restarts=3)
     with Sampler(config) as sampler:
         with pytest.raises(EnvError) as caught:
             sample(sampler, 1000)
@@ -71,6 +95,42 @@ def test_the_limit_of_restarts_is_of_all_workers_together():
         with pytest.raises(EnvError):  # and it stays so
             sampler.get_batch()
     assert workers_of() == []
+
+
+def test_an_error_that_comes_back_at_once_is_not_tried_again():
+    config = replace(CONFIG, env_kwargs={"reward": later(fail)}, workers=1, max_restarts=100)
+    with Sampler(config) as sampler:
+        with pytest.raises(EnvError) as caught:
+            sample(sampler, 1000)
+        text = str(caught.value)
+        assert text.startswith("gave up, for a restart changed nothing: rollout worker 0, env F")
+        assert text.endswith("ValueError: the engine is gone")
+        assert sampler.stats()["restarts"] == 1
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_an_error_shows_the_line_of_the_environment_that_raised_it(serial, caplog):
+    config = replace(CONFIG, env_kwargs={"reward": later(fail)}, serial=serial)
+    caplog.set_level(logging.INFO, "fastrl")
+    with Sampler(config) as sampler, pytest.raises(EnvError) as caught:
+        sample(sampler, 1000)
+    shown = "".join(traceback.format_exception(caught.value))
+    for text in (shown, caught.value.traceback_text, caplog.text)[: 1 if serial else 3]:
+        assert re.search(r'File ".*faults.py", line \d+, in fail\n\s+raise ValueError', text)
+
+
+def test_who_is_still_starting_is_logged(monkeypatch, caplog):
+    monkeypatch.setattr(supervisor, "FIRST_NOTICE", 0.5)
+    caplog.set_level(logging.INFO, "fastrl")
+    with Sampler(replace(CONFIG, env=SlowReset)) as sampler:
+        sample(sampler, 1)
+    notices = [text for text in caplog.messages if text.startswith("still starting after ")]
+    assert len(notices) == 1
+    assert re.fullmatch(
+        r"still starting after \d+ s: (rollout worker 0, env SlowReset, lane [01]|policy worker 0)"
+        r"( and \d more)?",
+        notices[0],
+    )
 
 
 @pytest.mark.parametrize("kind", ["rollout", "policy"])

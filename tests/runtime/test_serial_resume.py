@@ -168,9 +168,12 @@ def test_there_is_no_state_after_a_step_that_failed_halfway_or_beside_processes(
         assert sampler.state_dict() is not None
         with pytest.raises(EnvError, match="broken"):
             take(sampler, 100)
-        assert sampler.state_dict() is None
-    with Sampler(replace(RANDOM, serial=False)) as sampler:
-        assert sampler.state_dict() is None
+        with pytest.raises(StateError, match="halfway"):
+            sampler.state_dict()
+    message = "serial=False: .* use serial=True"
+    parallel = Sampler(replace(RANDOM, serial=False))
+    with parallel as sampler, pytest.raises(StateError, match=message):
+        sampler.state_dict()
 
 
 # ---- training

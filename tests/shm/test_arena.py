@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -99,19 +100,13 @@ def test_an_address_space_limit_is_refused_in_one_line():
     assert open_files() == before
 
 
-def test_cached_files_do_not_count_as_used_memory(monkeypatch):
-    files = {
-        "/sys/fs/cgroup/memory.max": "1000000",
-        "/sys/fs/cgroup/memory.current": "900000",
-        "/sys/fs/cgroup/memory.stat": "anon 100000\nfile 800000\ninactive_file 700000\n",
-    }
+def test_a_refused_memfd_is_one_line_with_remedies(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    def read(path):
-        if str(path) not in files:
-            raise FileNotFoundError(path)
-        return files[str(path)]
-
-    monkeypatch.setattr("pathlib.Path.read_text", read)
-    assert arena_module.available_memory() == 800_000
-    files["/sys/fs/cgroup/memory.max"] = "max"
-    assert arena_module.available_memory() > 1_000_000
+    before = open_files()
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(ConfigError) as caught:
+        arena_of(INT32)
+    assert str(caught.value).startswith("memfd_create refused (Operation not permitted); allow it")
+    assert open_files() == before

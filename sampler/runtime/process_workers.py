@@ -3,114 +3,98 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from sampler.policy_worker import main as policy_process
-from sampler.process.launch import context, pickled
 from sampler.process.resources import spare_threads
 from sampler.rollout_worker import main as rollout_process
 from sampler.runtime import local_worker
 from sampler.runtime.assembly import Assembly
+from sampler.runtime.start_methods import inference_processes, worker_processes
 from sampler.runtime.supervisor import Supervisor, Worker
+from sampler.shm.control import STOP
 from sampler.shm.counters import Stage
 from sampler.shm.signals import ANSWERED, ASKED, ROW, STEP, TOKEN
+from sampler.worker.context import WorkerContext
 
-QUIET = (Stage.STARTING, Stage.WAITING, Stage.STOPPED)  # stages in which no row is written
-QUIET_TIMEOUT = 5.0  # seconds for a policy worker to finish the batch that it is at
+NOT_WRITING = (Stage.STARTING, Stage.WAITING, Stage.STOPPED)  # into rows
+BATCH_TIMEOUT = 5.0  # seconds for a policy worker to finish the batch that it is at
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the process of one worker is made."""
+
+    name: str
+    main: Callable[[WorkerContext], None]
+    context: WorkerContext
+    method: Any
+    """The multiprocessing context."""
+
+    def __call__(self, restarts: int) -> BaseProcess:
+        """A process that is not started yet, for a worker that was restarted so often."""
+        given = replace(self.context, restarts=restarts)
+        process: BaseProcess = self.method.Process(
+            target=self.main, name=self.name, daemon=True, args=(given,)
+        )
+        return process
 
 
 class ProcessWorkers:
     """Rollout and policy workers in processes of their own, under a supervisor."""
 
     def __init__(self, assembly: Assembly):
+        """Raises ConfigError where the environment or the model cannot be sent to a process."""
         self.assembly = assembly
         self.shared = assembly.shared
         self.topology = assembly.shared.topology
-        config = assembly.config
-        self._rollout_context = context(config.start_method)
-        # A policy worker that imports torch starts from a clean process, which CUDA needs.
-        random = config.inference == "random"
-        self._policy_context = self._rollout_context if random else context("spawn")
-        self._for_rollout = pickled((config, assembly.facts), f"env {config.env_name}")
-        factory = assembly.parts.factory if assembly.parts else None
-        self._for_policy = pickled(
-            (config, assembly.observation_space, assembly.action_space, factory), "the model"
-        )
-        self._inference_threads = spare_threads(config.workers, config.policy_workers)
+        self.config = config = assembly.config
+        assembly.setup.pack()
+        assembly.make_model.pack()
+        self._threads = spare_threads(config.workers, config.policy_workers)
         workers = [self._policy_worker(index) for index in range(config.policy_workers)]
         workers += [self._rollout_worker(index) for index in range(config.workers)]
         self.supervisor = Supervisor(config, self.shared, workers, assembly.bell.ring)
 
     def _rollout_worker(self, index: int) -> Worker:
+        local = self.config.policy_workers == 0
+        for_worker = self.assembly.for_local_worker if local else self.assembly.for_rollout_worker
+        launch = Launch(
+            f"fastrl rollout worker {index}",
+            local_worker.main if local else rollout_process.main,
+            for_worker(index),
+            worker_processes(self.config.start_method),
+        )
         return Worker(
             name=f"rollout worker {index}",
             slot=index,
             counters=self.shared.counters.rollout[index],
-            launch=partial(self._launch_rollout, index),
+            control=self.shared.control.workers[index],
+            launch=launch,
             recover=partial(self._recover_rollout, index),
-            environment=self.assembly.config.env_name,
+            environment=self.config.env_name,
         )
 
     def _policy_worker(self, index: int) -> Worker:
+        random = self.config.inference == "random"
+        launch = Launch(
+            f"fastrl policy worker {index}",
+            policy_process.main,
+            self.assembly.for_policy_worker(index, self._threads),
+            worker_processes(self.config.start_method) if random else inference_processes(),
+        )
+        slot = self.topology.policy_slot(index)
         return Worker(
             name=f"policy worker {index}",
-            slot=self.topology.policy_slot(index),
+            slot=slot,
             counters=self.shared.counters.policy[index],
-            launch=partial(self._launch_policy, index),
+            control=self.shared.control.workers[slot],
+            launch=launch,
             recover=lambda: None,  # requests wait for the next one; lost states are refused by it
-        )
-
-    def _launch_rollout(self, index: int, restarts: int) -> Any:
-        if self.assembly.config.policy_workers == 0:
-            return self._launch_local(index, restarts)
-        return self._rollout_context.Process(
-            target=rollout_process.main,
-            name=f"fastrl rollout worker {index}",
-            daemon=True,
-            args=(
-                index,
-                restarts,
-                self._for_rollout,
-                self.shared,
-                self.assembly.worker_bells[index],
-                self.assembly.policy_bell_of(index),
-                self.assembly.bell,
-            ),
-        )
-
-    def _launch_local(self, index: int, restarts: int) -> Any:
-        return self._rollout_context.Process(
-            target=local_worker.main,
-            name=f"fastrl rollout worker {index}",
-            daemon=True,
-            args=(
-                index,
-                restarts,
-                self._for_rollout,
-                self._for_policy,
-                self.shared,
-                self.assembly.device_weights,
-                self.assembly.worker_bells[index],
-                self.assembly.bell,
-            ),
-        )
-
-    def _launch_policy(self, index: int, restarts: int) -> Any:
-        return self._policy_context.Process(
-            target=policy_process.main,
-            name=f"fastrl policy worker {index}",
-            daemon=True,
-            args=(
-                index,
-                restarts,
-                self._inference_threads,
-                self._for_policy,
-                self.shared,
-                self.assembly.device_weights,
-                self.assembly.policy_bells[index],
-                self.assembly.bells_served_by(index),
-            ),
         )
 
     def _recover_rollout(self, index: int) -> None:
@@ -136,10 +120,10 @@ class ProcessWorkers:
         """Wait until the policy worker no longer writes into rows on behalf of a dead worker."""
         counters, slot = self.shared.counters.policy[policy], self.topology.policy_slot(policy)
         batches = counters["batches"]
-        deadline = time.monotonic() + QUIET_TIMEOUT
+        deadline = time.monotonic() + BATCH_TIMEOUT
         while self.supervisor.is_alive(slot):
             time.sleep(0.001)
-            if counters["batches"] != batches or counters["stage"] in QUIET:
+            if counters["batches"] != batches or counters["stage"] in NOT_WRITING:
                 return
             if time.monotonic() > deadline:
                 self.supervisor.kill(slot)
@@ -162,12 +146,17 @@ class ProcessWorkers:
             raise self.supervisor.failure
 
     @property
+    def at_rest(self) -> bool:
+        """Whether every rollout worker has obeyed `PAUSE`."""
+        return all(row["stage"] == Stage.PAUSED for row in self.shared.counters.rollout)
+
+    @property
     def restarts(self) -> int:
         return self.supervisor.restarts
 
     def close(self) -> None:
         self.supervisor.stop_watching()
-        self.shared.counters.learner["stop"] = 1
+        self.shared.control.words[STOP] = 1
         for bell in (*self.assembly.worker_bells, *self.assembly.policy_bells):
             bell.ring()
         self.supervisor.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -30,39 +31,21 @@ class SerialWorkers:
     """Whether every lane has made its step: not in one, nor after one that failed."""
 
     def __init__(self, assembly: Assembly):
-        self.config = config = assembly.config
-        shared, facts = assembly.shared, assembly.facts
-        self.rollout_workers = [
-            RolloutWorker(
-                index,
-                shared,
-                bell,
-                assembly.policy_bell_of(index),
-                assembly.bell,
-                make_lanes(config, facts, index, 0, shared),
-                facts.observation_space,
-                facts.frame_skip,
-            )
-            for index, bell in enumerate(assembly.worker_bells)
+        self.control = assembly.shared.control
+        self.rollout_workers: list[RolloutWorker] = []
+        self.policy_workers: list[PolicyWorker] = []
+        self._contexts = [
+            assembly.for_rollout_worker(index) for index in range(assembly.config.workers)
         ]
-        self.policy_workers = [
-            PolicyWorker(
-                index,
-                shared,
-                bell,
-                assembly.bells_served_by(index),
-                make_actor(
-                    config,
-                    shared,
-                    index,
-                    0,
-                    assembly.observation_space,
-                    assembly.action_space,
-                    assembly.parts.factory if assembly.parts else None,
-                ),
-            )
-            for index, bell in enumerate(assembly.policy_bells)
-        ]
+        try:
+            for context in self._contexts:
+                self.rollout_workers.append(RolloutWorker(context, make_lanes(context)))
+            for index in range(assembly.config.actors):
+                acting = assembly.for_policy_worker(index)
+                self.policy_workers.append(PolicyWorker(acting, make_actor(acting)))
+        except BaseException:
+            self.close()
+            raise
 
     def start(self) -> None:
         for policy_worker in self.policy_workers:
@@ -72,7 +55,10 @@ class SerialWorkers:
                 rollout_worker.start()
 
     def wait(self, timeout: float) -> None:
-        """Step every group once and answer every request."""
+        """Step every group once and answer every request; sleep if the sampler is paused."""
+        if self.control.paused:
+            time.sleep(timeout)
+            return
         self.whole = False
         for rollout_worker in self.rollout_workers:
             with self._named(rollout_worker):
@@ -103,11 +89,14 @@ class SerialWorkers:
         try:
             yield
         except (EnvError, StateError) as error:
-            where = place(self.config, worker.counters, worker.index)
+            where = place(self._contexts[worker.index])
             raise type(error)(f"{where}: {error}") from error
 
     def wake(self, groups: list[int]) -> None:
         """Nobody sleeps here."""
+
+    at_rest = True
+    """Between two calls nothing happens."""
 
     def check(self) -> None:
         """Errors are raised where they happen."""

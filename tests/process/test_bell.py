@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import errno
+import os
+import pickle
+
 import pytest
 from helpers.memory import child
 from helpers.processes import open_files
 
-from sampler.process.bell import Bell
+from sampler.errors import ConfigError
+from sampler.process.bell import Bell, SilentBell
 
 
 def test_waiting_ends_with_a_ring_or_with_the_time():
@@ -17,11 +22,11 @@ def test_waiting_ends_with_a_ring_or_with_the_time():
     bell.close()
 
 
-def test_hushing_forgets_rings_and_needs_none():
+def test_clearing_forgets_rings_and_needs_none():
     bell = Bell()
-    bell.hush()
+    bell.clear()
     bell.ring()
-    bell.hush()
+    bell.clear()
     assert not bell.wait(0)
     bell.close()
 
@@ -50,4 +55,21 @@ def test_closing_leaves_no_descriptor(times):
     bell = Bell()
     for _ in range(times):
         bell.close()
+    assert open_files() == before
+
+
+def test_a_refused_eventfd_is_one_line_with_remedies(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "eventfd", refuse)
+    with pytest.raises(ConfigError, match=r"^eventfd refused \(Operation not permitted\); al"):
+        Bell()
+
+
+def test_a_silent_bell_needs_no_descriptor_anywhere():
+    before = open_files()
+    bell = pickle.loads(pickle.dumps(SilentBell()))
+    bell.ring()
+    bell.close()
     assert open_files() == before

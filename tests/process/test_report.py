@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sampler.errors import ConfigError, EnvError, FastrlError, ModelError, WorkerError, one_line
-from sampler.process.child import error_of, report
+from sampler.process.report import error_of, report
 from sampler.shm.mailbox import ERROR_BYTES
 
 

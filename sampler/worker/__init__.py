@@ -1,0 +1,1 @@
+"""What both kinds of worker are given, and what each does around its work."""
