@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
 from sampler.learner.functional.optim import RMSPropTF
 from sampler.learner.functional.schedules import LinearSchedule
@@ -58,37 +59,17 @@ class LearnerConfig:
     """Seed for shuffling minibatches."""
 
     def __post_init__(self) -> None:
-        check_range(self, ("learning_rate", "epsilon"), above=0.0, most=1e3)
-        check_range(self, ("max_grad_norm",), least=0.0)
-        check_range(self, ("seed",), least=0, most=2**63 - 1)
-        check_range(self, ("gamma", "rmsprop_decay", "rmsprop_momentum"), least=0.0, most=1.0)
-        check_range(self, ("max_non_finite",), least=1)
-        if self.optimiser not in ("adam", "rmsprop", "rmsprop_tf"):
-            raise ConfigError(
-                f"optimiser={self.optimiser!r} is not one of adam, rmsprop, rmsprop_tf"
-            )
+        check_numbers(self, "learning_rate", "epsilon", above=0, most=1e3)
+        check_numbers(self, "max_grad_norm", least=0, infinite=True)
+        check_numbers(self, "seed", whole=True, least=0, most=2**63 - 1)
+        check_numbers(self, "gamma", "rmsprop_decay", "rmsprop_momentum", least=0, most=1)
+        check_numbers(self, "max_non_finite", whole=True, least=1)
+        check_flags(self, "anneal_learning_rate", "rmsprop_centered")
+        check_choice(self, "optimiser", ("adam", "rmsprop", "rmsprop_tf"))
 
     def rows(self, rollout: int, overlap: int) -> dict[str, int]:
         """`rollout` and `overlap` of the sampler: as given, or as the algorithm needs them."""
         return {"rollout": rollout, "overlap": overlap}
-
-
-def check_range(
-    config: object,
-    names: tuple[str, ...],
-    above: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
-) -> None:
-    """Raise ConfigError unless every named field of `config` is a number within the bounds."""
-    for name in names:
-        value = getattr(config, name)
-        if above is not None and not value > above:
-            raise ConfigError(f"{name}={value} must be greater than {above:g}")
-        if least is not None and not value >= least:
-            raise ConfigError(f"{name}={value} must be at least {least:g}")
-        if most is not None and not value <= most:
-            raise ConfigError(f"{name}={value} must be at most {most:g}")
 
 
 class Learner:

@@ -308,15 +308,15 @@ def test_gradient_norm_is_clipped(tiny_model, norm):
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (APPOConfig, {"learning_rate": 0.0}, "learning_rate=0.0 must be greater than 0"),
-        (APPOConfig, {"gamma": 1.5}, "gamma=1.5 must be at most 1"),
-        (APPOConfig, {"clip": float("nan")}, "clip=nan must be greater than 0"),
-        (APPOConfig, {"minibatches": 0}, "minibatches=0 must be at least 1"),
+        (APPOConfig, {"learning_rate": 0.0}, "learning_rate=0.0 must be a number greater than 0"),
+        (APPOConfig, {"gamma": 1.5}, "gamma=1.5 must be a number of at least 0 and of at most 1"),
+        (APPOConfig, {"clip": float("nan")}, "clip=nan must be a number greater than 0"),
+        (APPOConfig, {"minibatches": 0}, "minibatches=0 must be a whole number of at least 1"),
         (APPOConfig, {"publish_every": "week"}, "publish_every='week' is not"),
         (PPOConfig, {"optimiser": "sgd"}, "optimiser='sgd' is not one of"),
-        (PPOConfig, {"value_clip": -1.0}, "value_clip=-1.0 must be at least 0"),
+        (PPOConfig, {"value_clip": -1.0}, "value_clip=-1.0 must be a number of at least 0"),
         (IMPALAConfig, {"reduction": "max"}, "reduction='max' is not"),
-        (A2CConfig, {"lambda_": -0.1}, "lambda_=-0.1 must be at least 0"),
+        (A2CConfig, {"lambda_": -0.1}, "lambda_=-0.1 must be a number of at least 0"),
     ],
 )
 def test_bad_settings_are_refused(config, changes, message):

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sampler.checks import check_flags, check_numbers
 from sampler.errors import ConfigError
-from sampler.learner.base import Learner, LearnerConfig, Publish, check_range
+from sampler.learner.base import Learner, LearnerConfig, Publish
 from sampler.learner.functional.losses import (
     Reduction,
     approximate_kl,
@@ -54,9 +55,12 @@ class ActorCriticConfig(LearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("lambda_",), least=0.0, most=1.0)
-        check_range(self, ("entropy_coef", "value_coef", "reward_clip"), least=0.0)
-        check_range(self, ("max_policy_lag",), least=0)
+        check_numbers(self, "lambda_", least=0, most=1)
+        check_numbers(self, "entropy_coef", "value_coef", least=0)
+        check_numbers(self, "reward_clip", least=0, infinite=True)
+        check_numbers(self, "reward_scale")
+        check_numbers(self, "max_policy_lag", whole=True, least=0)
+        check_flags(self, "normalize_rewards")
 
 
 @dataclass(frozen=True)

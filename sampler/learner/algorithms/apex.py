@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from sampler.batch import SequenceBatch
+from sampler.checks import check_choice, check_numbers
 from sampler.envs import make
 from sampler.errors import ConfigError
 from sampler.learner.algorithms.q_learner import FEWER, QLearner, QLearnerConfig
-from sampler.learner.base import check_range
 from sampler.learner.functional.targets import double_q_values, n_step_targets
 from sampler.learner.replay.hindsight import Hindsight
 from sampler.learner.replay.sequence_replay import capacity_in_rows, row_fields
@@ -48,11 +48,8 @@ class ApeXConfig(QLearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("hindsight_goals",), least=1)
-        if self.hindsight not in ("none", "future", "final", "episode"):
-            raise ConfigError(
-                f"hindsight={self.hindsight!r} is not one of none, future, final, episode"
-            )
+        check_numbers(self, "hindsight_goals", whole=True, least=1)
+        check_choice(self, "hindsight", ("none", "future", "final", "episode"))
         if self.hindsight != "none" and self.prioritised:
             raise ConfigError(
                 f"alpha={self.alpha} with hindsight={self.hindsight!r}: priorities of replaced "

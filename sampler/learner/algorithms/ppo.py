@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sampler.checks import check_flags, check_numbers
 from sampler.learner.algorithms.actor_critic import (
     ActorCritic,
     ActorCriticConfig,
@@ -16,7 +17,7 @@ from sampler.learner.algorithms.actor_critic import (
     check_minibatches,
     row_slices,
 )
-from sampler.learner.base import Publish, check_range
+from sampler.learner.base import Publish
 from sampler.learner.functional.losses import approximate_kl, clip_fraction, ppo_loss, value_loss
 from sampler.learner.functional.normalize import normalize_advantages
 from sampler.learner.functional.targets import gae
@@ -48,9 +49,10 @@ class PPOConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("clip",), above=0.0)
-        check_range(self, ("value_clip", "target_kl"), least=0.0)
-        check_range(self, ("epochs", "minibatches"), least=1)
+        check_numbers(self, "clip", above=0, infinite=True)
+        check_numbers(self, "value_clip", "target_kl", least=0, infinite=True)
+        check_numbers(self, "epochs", "minibatches", whole=True, least=1)
+        check_flags(self, "normalize_advantages")
 
 
 class PPO(ActorCritic):

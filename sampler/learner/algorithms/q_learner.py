@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from sampler.batch import SequenceBatch
+from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
-from sampler.learner.base import Learner, LearnerConfig, Publish, check_range
+from sampler.learner.base import Learner, LearnerConfig, Publish
 from sampler.learner.functional.losses import huber
 from sampler.learner.functional.normalize import RewardScaler
 from sampler.learner.functional.schedules import LinearSchedule
@@ -97,18 +98,17 @@ class QLearnerConfig(LearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("replay_ratio", "reward_scale"), above=0.0)
-        check_range(self, ("huber", "reward_clip", "alpha", "beta", "replay_gib"), least=0.0)
-        if self.beta_end is not None:
-            check_range(self, ("beta_end",), least=0.0)
-        check_range(self, ("n_step", "batch_size", "target_every", "publish_every"), least=1)
-        check_range(self, ("replay_capacity",), least=1)
-        check_range(self, ("learning_starts", "exploration_steps"), least=0)
-        names = ("exploration_base", "exploration_start", "exploration_end")
-        check_range(self, names, least=0.0, most=1.0)
-        check_range(self, ("exploration_exponent",), least=0.0)
-        if self.exploration not in ("ladder", "anneal"):
-            raise ConfigError(f"exploration={self.exploration!r} is not one of ladder, anneal")
+        check_numbers(self, "replay_ratio", "reward_scale", above=0)
+        check_numbers(self, "huber", "reward_clip", least=0, infinite=True)
+        check_numbers(self, "alpha", "beta", "replay_gib", "exploration_exponent", least=0)
+        check_numbers(self, "beta_end", least=0, optional=True)
+        counts = ("n_step", "batch_size", "target_every", "publish_every", "replay_capacity")
+        check_numbers(self, *counts, whole=True, least=1)
+        check_numbers(self, "learning_starts", "exploration_steps", whole=True, least=0)
+        shares = ("exploration_base", "exploration_start", "exploration_end")
+        check_numbers(self, *shares, least=0, most=1)
+        check_flags(self, "double", "normalize_rewards", "save_replay")
+        check_choice(self, "exploration", ("ladder", "anneal"))
         if self.learning_starts > self.replay_capacity:
             raise ConfigError(
                 f"learning_starts={self.learning_starts} exceeds "

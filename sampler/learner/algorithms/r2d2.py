@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from sampler.batch import SequenceBatch
+from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
 from sampler.learner.algorithms.initial_states import InitialStates
 from sampler.learner.algorithms.q_learner import FEWER, QLearner, QLearnerConfig
 from sampler.learner.algorithms.state_drift import RowLinks, delta_q
-from sampler.learner.base import check_range
 from sampler.learner.functional.losses import reduce
 from sampler.learner.functional.targets import (
     IDENTITY,
@@ -65,12 +65,12 @@ class R2D2Config(QLearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("burn_in",), least=0)
-        check_range(self, ("sequence",), least=2)
-        check_range(self, ("shift",), least=1)
-        check_range(self, ("eta",), least=0.0, most=1.0)
-        if self.init_state not in ("stored", "zero", "learned"):
-            raise ConfigError(f"init_state={self.init_state!r} is not one of stored, zero, learned")
+        check_numbers(self, "burn_in", whole=True, least=0)
+        check_numbers(self, "sequence", whole=True, least=2)
+        check_numbers(self, "shift", whole=True, least=1)
+        check_numbers(self, "eta", least=0, most=1)
+        check_flags(self, "value_rescaling")
+        check_choice(self, "init_state", ("stored", "zero", "learned"))
         if self.shift > self.sequence:
             raise ConfigError(
                 f"shift={self.shift} exceeds sequence={self.sequence}: the steps in between would "
