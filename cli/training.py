@@ -23,8 +23,9 @@ from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError, EnvError, StateError, WorkerError
 from sampler.learner import checkpoint
+from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.base import Replays
 from sampler.learner.checkpoint import CheckpointStore
-from sampler.learner.presets.registry import ALGORITHMS
 from sampler.learner.threads import LearnerThreads
 from sampler.learner.trainer import STATE, Progress, Trainer
 from sampler.process.resources import available_cores, spare_threads
@@ -124,7 +125,8 @@ def check_disk(options: Options, trainer: Trainer, run: RunFolder | None) -> Non
     if not trainer.progress.updates:
         size += 2 * checkpoint.nbytes(state["learner"]["model"])  # what the optimiser will have
     count = options.logging.keep_checkpoints + 1  # one is being written
-    needed = count * (size + trainer.learner.saved_replay_bytes)
+    replay = trainer.learner.saved_replay_bytes if isinstance(trainer.learner, Replays) else 0
+    needed = count * (size + replay)
     if options.evaluation.eval_every:
         count += 2  # the best one, and the one that is being played
         needed += 2 * size

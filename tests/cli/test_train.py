@@ -17,7 +17,7 @@ from cli.training import crowding, resumed_seed
 from sampler.config import SamplerConfig
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.guards import FiniteGuard
-from sampler.learner.presets.registry import choose_preset
+from sampler.learner.presets import choose_preset
 from sampler.learner.trainer import Progress
 
 

@@ -15,7 +15,9 @@ from sampler.learner.algorithms.a2c import A2C, A2CConfig
 from sampler.learner.algorithms.appo import APPO, APPOConfig
 from sampler.learner.algorithms.impala import IMPALA, IMPALAConfig
 from sampler.learner.algorithms.ppo import PPO, PPOConfig
-from sampler.learner.base import resolve_precision
+from sampler.learner.base import Explores, Learner, Replays
+from sampler.learner.config import LearnerConfig
+from sampler.learner.gradient_descent import resolve_precision
 from sampler.models import ModelConfig, make_model
 from sampler.models.device import choose_device, has_native_bfloat16
 
@@ -330,11 +332,28 @@ def test_unsuitable_samplers_are_refused(tiny_model):
         learner_of("ppo", tiny_model(DISCRETE), DISCRETE).check_sampler(sampler)
     with pytest.raises(ConfigError, match="minibatches=3 exceeds the 2 rows"):
         learner_of("appo", tiny_model(DISCRETE), DISCRETE, minibatches=3).check_sampler(sampler)
+    wide = replace(sampler, envs_per_worker=8, batch=8)
+    with pytest.raises(ConfigError, match="minibatches=3 does not divide the 8 rows.*use 2 or 4"):
+        learner_of("appo", tiny_model(DISCRETE), DISCRETE, minibatches=3).check_sampler(wide)
+    synchronous = replace(wide, sync=True)
+    with pytest.raises(ConfigError, match="minibatches=3 does not divide the 8 rows"):
+        learner_of("ppo", tiny_model(DISCRETE, 4), DISCRETE, minibatches=3).check_sampler(
+            synchronous
+        )
+    learner_of("ppo", tiny_model(DISCRETE), DISCRETE, minibatches=3).check_sampler(synchronous)
     with pytest.raises(ConfigError, match="overlap=1"):
         learner_of("impala", tiny_model(DISCRETE), DISCRETE).check_sampler(
             replace(sampler, overlap=1)
         )
     learner_of("ppo", tiny_model(DISCRETE), DISCRETE).check_sampler(replace(sampler, sync=True))
+
+
+def test_the_base_is_abstract(tiny_model):
+    with pytest.raises(TypeError, match="abstract method '?update"):
+        Learner(tiny_model(DISCRETE), OBS, DISCRETE, LearnerConfig())
+    learner = APPO(tiny_model(DISCRETE), OBS, DISCRETE, APPOConfig(), device="cpu")
+    assert not isinstance(learner, Explores)
+    assert not isinstance(learner, Replays)
 
 
 def test_device_and_precision(tiny_model):

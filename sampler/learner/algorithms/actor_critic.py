@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from sampler.checks import check_flags, check_numbers
 from sampler.errors import ConfigError
-from sampler.learner.base import Learner, LearnerConfig, Publish
+from sampler.learner.base import Learner, Publish
+from sampler.learner.config import LearnerConfig
 from sampler.learner.functional.losses import (
     Reduction,
     approximate_kl,
@@ -328,9 +329,23 @@ def row_slices(rows: int, parts: int) -> list[slice]:
 
 
 def check_minibatches(minibatches: int, items: int, name: str = "rows") -> None:
-    """Raise ConfigError where a batch has too few rows (or steps) for the minibatches."""
+    """Raise ConfigError where a batch's rows (or steps) are fewer than its minibatches."""
     if minibatches > items:
         raise ConfigError(
             f"minibatches={minibatches} exceeds the {items} {name} of a batch; "
             f"use at most {items}, or a larger batch"
+        )
+
+
+def check_equal_minibatches(minibatches: int, rows: int) -> None:
+    """Raise ConfigError where some minibatch of a batch's rows would be larger than others: a row
+    in it would count less than others do."""
+    check_minibatches(minibatches, rows)
+    if rows % minibatches:
+        divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+        below = max(n for n in divisors if n < minibatches)
+        above = min(n for n in divisors if n > minibatches)
+        raise ConfigError(
+            f"minibatches={minibatches} does not divide the {rows} rows of a batch; "
+            f"use {below} or {above}, or another batch"
         )

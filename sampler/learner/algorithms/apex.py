@@ -226,6 +226,14 @@ class ApeX(QLearner):
         return network.step(obs, self._state, self._is_first)[0]["q_values"].float()
 
 
+class DQN(ApeX):
+    """The same with other settings: one step, uniform replay and few lanes (Mnih et al. 2015)."""
+
+    @classmethod
+    def saved_name(cls) -> str:
+        return ApeX.saved_name()  # as in all checkpoints so far: nothing in them differs
+
+
 def hindsight_of(
     env: str | Callable[..., Any],
     env_kwargs: Mapping[str, Any] | None = None,

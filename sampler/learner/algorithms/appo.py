@@ -14,7 +14,7 @@ from sampler.learner.algorithms.actor_critic import (
     ActorCriticConfig,
     Prediction,
     Rollout,
-    check_minibatches,
+    check_equal_minibatches,
     row_slices,
 )
 from sampler.learner.base import Publish
@@ -70,7 +70,7 @@ class APPO(ActorCritic):
 
     def check_sampler(self, config: SamplerConfig) -> None:
         super().check_sampler(config)
-        check_minibatches(self.config.minibatches, config.batch)
+        check_equal_minibatches(self.config.minibatches, config.batch)
 
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         rollout = self.rollout(batch)

@@ -14,6 +14,7 @@ from sampler.learner.algorithms.actor_critic import (
     ActorCritic,
     ActorCriticConfig,
     Rollout,
+    check_equal_minibatches,
     check_minibatches,
     row_slices,
 )
@@ -63,8 +64,11 @@ class PPO(ActorCritic):
 
     def check_sampler(self, config: SamplerConfig) -> None:
         super().check_sampler(config)
-        items = config.batch if self.recurrent else config.batch * config.rollout
-        check_minibatches(self.config.minibatches, items, "rows" if self.recurrent else "steps")
+        if self.recurrent:
+            check_equal_minibatches(self.config.minibatches, config.batch)
+        else:  # of the steps that are real, whose number varies
+            steps = config.batch * config.rollout
+            check_minibatches(self.config.minibatches, steps, "steps")
 
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         rollout = self.rollout(batch)

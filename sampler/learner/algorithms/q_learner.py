@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from sampler.batch import SequenceBatch
 from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
-from sampler.learner.base import Learner, LearnerConfig, Publish
+from sampler.learner.base import Explores, Learner, Publish, Replays
+from sampler.learner.config import LearnerConfig
 from sampler.learner.functional.losses import huber
 from sampler.learner.functional.normalize import RewardScaler
 from sampler.learner.functional.schedules import LinearSchedule
@@ -135,7 +136,7 @@ class QLearnerConfig(LearnerConfig):
         return np.full(lanes, schedule(steps))
 
 
-class QLearner(Learner):
+class QLearner(Learner, Explores, Replays):
     """A learner whose model gives Q-values; subclasses say what is replayed and how it is learned.
 
     The replay is made by `prepare`, or else when the first batch shows what its rows look like.

@@ -282,7 +282,7 @@ def test_target_network_is_copied_every_so_many_updates():
     config = replace(SMALL, target_every=3, replay_ratio=4.0)  # one update for each new row
     with serial_sampler(config.rollout, config.overlap, RECURRENT) as sampler:
         learner = learner_for(sampler, config)
-        weight = next(iter(learner.parameters))
+        weight = next(name for name, _ in learner.model.named_parameters())
         copies = []
         real_learn = learner.learn
 

@@ -14,7 +14,8 @@ import torch
 from sampler import Sampler, SamplerConfig
 from sampler.envs import make
 from sampler.errors import ConfigError
-from sampler.learner.presets.registry import ALGORITHMS, choose_preset
+from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.presets import choose_preset
 from sampler.learner.replay import (
     RowStorage,
     SequenceReplay,
