@@ -256,7 +256,7 @@ def test_normalized_rewards_follow_a_lane_in_time(tiny_model, random_fields, bat
     for order in ([0, 1], [1, 0]):
         learner = learner_of("appo", model, DISCRETE, normalize_rewards=True)
         learner.rollout(batch_from({n: a[order] for n, a in fields.items()}, DISCRETE))
-        states.append(learner.reward_scaler.state())
+        states.append(learner.reward_scaler.state_dict())
     for name in states[0]:
         torch.testing.assert_close(states[0][name], states[1][name])
 
@@ -333,7 +333,7 @@ def test_unsuitable_samplers_are_refused(tiny_model):
     with pytest.raises(ConfigError, match="minibatches=3 exceeds the 2 rows"):
         learner_of("appo", tiny_model(DISCRETE), DISCRETE, minibatches=3).check_sampler(sampler)
     wide = replace(sampler, envs_per_worker=8, batch=8)
-    with pytest.raises(ConfigError, match="minibatches=3 does not divide the 8 rows.*use 2 or 4"):
+    with pytest.raises(ConfigError, match=r"minibatches=3 does not divide the 8 rows.*use 2 or 4"):
         learner_of("appo", tiny_model(DISCRETE), DISCRETE, minibatches=3).check_sampler(wide)
     synchronous = replace(wide, sync=True)
     with pytest.raises(ConfigError, match="minibatches=3 does not divide the 8 rows"):
@@ -349,7 +349,7 @@ def test_unsuitable_samplers_are_refused(tiny_model):
 
 
 def test_the_base_is_abstract(tiny_model):
-    with pytest.raises(TypeError, match="abstract method '?update"):
+    with pytest.raises(TypeError, match=r"abstract method '?update"):
         Learner(tiny_model(DISCRETE), OBS, DISCRETE, LearnerConfig())
     learner = APPO(tiny_model(DISCRETE), OBS, DISCRETE, APPOConfig(), device="cpu")
     assert not isinstance(learner, Explores)

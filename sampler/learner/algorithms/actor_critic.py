@@ -308,7 +308,7 @@ class ActorCritic(Learner):
         state = super().state_dict()
         state["stale_steps"] = self.stale_steps
         if self.reward_scaler is not None:
-            state["reward_scaler"] = self.reward_scaler.state()
+            state["reward_scaler"] = self.reward_scaler.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -319,7 +319,7 @@ class ActorCritic(Learner):
                 raise ConfigError(
                     "the checkpoint has no reward statistics; set normalize_rewards=False"
                 )
-            self.reward_scaler.load_state(state["reward_scaler"])
+            self.reward_scaler.load_state_dict(state["reward_scaler"])
 
 
 def row_slices(rows: int, parts: int) -> list[slice]:

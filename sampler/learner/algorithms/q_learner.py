@@ -275,7 +275,7 @@ class QLearner(Learner, Explores, Replays):
                 for name, array in self._buffers.items()
             }
         if self._saved_replay:
-            self.replay.load(self._saved_replay)
+            self.replay.load_state_dict(self._saved_replay)
             self._saved_replay = {}
 
     def _real_rows(self, batch: SequenceBatch) -> SequenceBatch:
@@ -358,12 +358,12 @@ class QLearner(Learner, Explores, Replays):
         state["target"] = self.target.state_dict()
         state["ratio"] = self.ratio.state_dict()
         if self.reward_scaler is not None:
-            state["reward_scaler"] = self.reward_scaler.state()
+            state["reward_scaler"] = self.reward_scaler.state_dict()
         state["random"]["replay"] = self.generator.bit_generator.state
         if self.config.save_replay and self.replay is not None:
             state["replay"] = {  # without a copy, except of what may only be read
                 name: torch.from_numpy(array if array.flags.writeable else array.copy())
-                for name, array in self.replay.state().items()
+                for name, array in self.replay.state_dict().items()
             }
         return state
 
@@ -380,11 +380,11 @@ class QLearner(Learner, Explores, Replays):
                 raise ConfigError(
                     "the checkpoint has no reward statistics; set normalize_rewards=False"
                 )
-            self.reward_scaler.load_state(state["reward_scaler"])
+            self.reward_scaler.load_state_dict(state["reward_scaler"])
         self.generator.bit_generator.state = state["random"]["replay"]
         if "replay" in state:
             saved = {name: tensor.cpu().numpy() for name, tensor in state["replay"].items()}
             if self.replay is None:
                 self._saved_replay = saved
             else:
-                self.replay.load(saved)
+                self.replay.load_state_dict(saved)

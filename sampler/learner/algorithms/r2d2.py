@@ -146,7 +146,7 @@ class R2D2(QLearner):
     def _open_replay(self, batch: SequenceBatch) -> None:
         super()._open_replay(batch)
         if self.links is not None and self._saved_links:
-            self.links.load(self._saved_links)
+            self.links.load_state_dict(self._saved_links)
 
     def insert(self, batch: SequenceBatch) -> None:
         assert self.replay is not None
@@ -296,7 +296,7 @@ class R2D2(QLearner):
     def state_dict(self) -> dict[str, Any]:
         state = {**super().state_dict(), "initial_states": self.initial_states.state_dict()}
         if "replay" in state and self.links is not None:
-            state["links"] = {n: torch.from_numpy(a) for n, a in self.links.state().items()}
+            state["links"] = {n: torch.from_numpy(a) for n, a in self.links.state_dict().items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -306,4 +306,4 @@ class R2D2(QLearner):
         if self.links is None:
             self._saved_links = links
         elif links:
-            self.links.load(links)
+            self.links.load_state_dict(links)
