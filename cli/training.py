@@ -26,10 +26,13 @@ from sampler.learner import checkpoint
 from sampler.learner.algorithms.registry import ALGORITHMS
 from sampler.learner.base import Replays
 from sampler.learner.checkpoint import CheckpointStore
+from sampler.learner.guards import NonFiniteError
 from sampler.learner.threads import LearnerThreads
 from sampler.learner.trainer import STATE, Progress, Trainer
 from sampler.process.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
+
+logger = logging.getLogger("fastrl")
 
 MIN_TOGETHER = 8  # lanes of a group below which stepping becomes slow
 RESUMED = 1_000  # key of the stream that the seeds of resumed runs come from
@@ -167,7 +170,7 @@ def _run(
             progress = trainer.run()
         except Stopped:
             progress = trainer.progress
-        except (EnvError, WorkerError):
+        except (EnvError, WorkerError, NonFiniteError):
             saver.save()  # the learner is as good as before
             raise
         saver.save()
@@ -194,7 +197,8 @@ def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
 class Saver:
     """A hook of the Trainer that saves a checkpoint every so many agent steps (0: never).
 
-    While updates are not finite it saves none: the weights may be what is wrong.
+    Weights that are not finite are never saved; the guard keeps updates that are not finite away
+    from them.
     """
 
     def __init__(self, store: CheckpointStore, trainer: Trainer, every: int) -> None:
@@ -211,9 +215,10 @@ class Saver:
     def save(self) -> None:
         """Save now, unless nothing was learned since the last time."""
         progress = self._trainer.progress
-        if self._trainer.learner.guard.in_a_row:
-            return
         if progress.steps > self._saved or not self._store.paths():
+            if (name := self._trainer.learner.non_finite_weight()) is not None:
+                logger.warning("%s is not finite: no checkpoint was saved", name)
+                return
             self._store.save(self._trainer.state_dict(), progress.steps)
             self._saved = progress.steps
 

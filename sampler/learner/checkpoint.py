@@ -1,8 +1,9 @@
 """Checkpoints that survive a kill at any instant and execute no code when they are loaded.
 
 A file holds plain tensors, numbers, strings, lists and dicts. It is written under a temporary name,
-flushed to the disk, compared with its checksums, and only then renamed; older files are removed after that. A file
-that is damaged is never used: the newest one before it is, and the fall-back is reported.
+flushed to the disk, compared with its checksums, and only then renamed; older files are removed
+after that. A file that is damaged is never used: the newest one before it is, and the fall-back is
+reported.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ from sampler.learner.algorithms.a2c import A2C, A2CConfig
 from sampler.learner.algorithms.appo import APPO, APPOConfig
 from sampler.learner.algorithms.impala import IMPALA, IMPALAConfig
 from sampler.learner.algorithms.ppo import PPO, PPOConfig
+from sampler.learner.algorithms.stale_steps import PATIENCE
 from sampler.learner.base import Explores, Learner, Replays
 from sampler.learner.config import LearnerConfig
 from sampler.learner.gradient_descent import resolve_precision
@@ -215,12 +217,40 @@ def test_old_steps_get_no_weight_and_are_counted(tiny_model, random_fields, batc
     part = learner.rollout(batch_from(fields, DISCRETE))
     assert not part.valid[:2].any()
     assert torch.equal(part.valid[2:], part.real[2:])
-    assert learner.stale_steps == int(part.real[:2].sum())
+    assert learner.stale.count == int(part.real[:2].sum())
     metrics = learner.update(batch_from(fields, DISCRETE), no_publish)
     assert metrics["perf/stale_steps"] == 2 * int(part.real[:2].sum())
     assert metrics["perf/policy_lag_max"] == 5
     assert metrics["perf/policy_lag_min"] == 3
     assert metrics["perf/valid_fraction"] == pytest.approx(float(part.valid.float().mean()))
+
+
+def test_a_lag_bound_that_leaves_out_most_steps_is_said_once(
+    tiny_model, random_fields, batch_from, caplog
+):
+    model = tiny_model(DISCRETE)
+    fields = random_fields(model, DISCRETE)
+    fields["policy_version"][:3] = 1  # three of four rows
+    learner = learner_of("appo", model, DISCRETE, max_policy_lag=4)
+    learner.version = 6
+    for _ in range(3 * PATIENCE):
+        learner.update(batch_from(fields, DISCRETE), no_publish)
+    (record,) = caplog.records
+    assert record.name == "fastrl"
+    assert re.search(r"max_policy_lag=4 leaves out \d\d% of the steps", record.getMessage())
+
+
+def test_a_lag_bound_that_leaves_out_few_steps_is_not_said(
+    tiny_model, random_fields, batch_from, caplog
+):
+    model = tiny_model(DISCRETE)
+    fields = random_fields(model, DISCRETE)
+    fields["policy_version"][:1] = 1
+    learner = learner_of("appo", model, DISCRETE, max_policy_lag=4)
+    learner.version = 6
+    for _ in range(2 * PATIENCE):
+        learner.update(batch_from(fields, DISCRETE), no_publish)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sampler.checks import check_flags, check_numbers
 from sampler.errors import ConfigError
+from sampler.learner.algorithms.stale_steps import StaleSteps
 from sampler.learner.base import Learner, Publish
 from sampler.learner.config import LearnerConfig
 from sampler.learner.functional.losses import (
@@ -148,8 +149,7 @@ class ActorCritic(Learner):
         self.reward_scaler = RewardScaler(config.gamma) if config.normalize_rewards else None
         self.lags: dict[str, float] = {}
         """Lag figures of the batch in hand."""
-        self.stale_steps = 0
-        """Steps so far that `max_policy_lag` left out."""
+        self.stale = StaleSteps(config.max_policy_lag)
 
     @property
     def recurrent(self) -> bool:
@@ -171,8 +171,7 @@ class ActorCritic(Learner):
         """
         real = batch.mask
         lag = self._lag(batch)
-        valid = real & (lag <= self.config.max_policy_lag)
-        self.stale_steps += int(real.sum() - valid.sum())
+        valid = self.stale.left(lag, real)
         self.lags = lag_metrics(lag, real, valid)
         rewards = self._rewards(batch)
         data = batch.to(self.device)
@@ -300,20 +299,20 @@ class ActorCritic(Learner):
             **self.metrics.means(),
             **self.lags,
             "charts/learning_rate": self.learning_rate,
-            "perf/stale_steps": float(self.stale_steps),
+            "perf/stale_steps": float(self.stale.count),
             "perf/skipped_updates": float(self.guard.skipped),
         }
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
-        state["stale_steps"] = self.stale_steps
+        state["stale_steps"] = self.stale.count
         if self.reward_scaler is not None:
             state["reward_scaler"] = self.reward_scaler.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.stale_steps = state["stale_steps"]
+        self.stale.count = state["stale_steps"]
         if self.reward_scaler is not None:
             if "reward_scaler" not in state:
                 raise ConfigError(

@@ -5,6 +5,7 @@ Plain DQN is the same learner with uniform replay, one step and few lanes.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -240,7 +241,8 @@ def hindsight_of(
     strategy: Literal["future", "final", "episode"] = "future",
     goals: int = 4,
 ) -> Hindsight:
-    """Goal replacement with the rewards and ends of an environment of its own.
+    """Goal replacement with the rewards and ends of an environment of its own, which is closed when
+    the result is no longer used.
 
     Raises ConfigError for an environment without goals: it needs Dict observations with
     `achieved_goal` and `desired_goal`, and `compute_reward`.
@@ -252,10 +254,13 @@ def hindsight_of(
     )
     inner = made.unwrapped
     if not has_goals or not hasattr(inner, "compute_reward"):
+        made.close()
         raise ConfigError(
             f"env={env!r} has no goals to replace; use hindsight=none, or an environment with "
             "achieved_goal, desired_goal and compute_reward"
         )
-    return Hindsight(
+    hindsight = Hindsight(
         inner.compute_reward, getattr(inner, "compute_terminated", None), strategy, goals
     )
+    weakref.finalize(hindsight, made.close)
+    return hindsight

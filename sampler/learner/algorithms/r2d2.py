@@ -109,7 +109,12 @@ class R2D2(QLearner):
         super().__init__(model, observation_space, action_space, config, device, precision)
         self.transform = RESCALE if config.value_rescaling else IDENTITY
         self.initial_states = InitialStates(
-            config.init_state, self.model, observation_space, self.device, config.learning_rate
+            config.init_state,
+            self.model,
+            observation_space,
+            self.device,
+            config.learning_rate,
+            config.max_non_finite,
         )
         self.links: RowLinks | None = None
         self._saved_links: Fields = {}

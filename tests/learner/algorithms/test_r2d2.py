@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from dataclasses import replace
 from itertools import pairwise
@@ -258,6 +259,29 @@ def test_learned_states_approach_the_stored_ones():
     again = learner_for(sampler, config)
     again.load_state_dict(learner.state_dict())
     torch.testing.assert_close(again.initial_states(rows), learner.initial_states(rows))
+
+
+def test_a_batch_that_is_not_finite_does_not_spoil_the_learned_states():
+    config = replace(SMALL, init_state="learned", replay_ratio=10.0, save_replay=True)
+    with serial_sampler(config.rollout, config.overlap, RECURRENT) as sampler:
+        learner = learner_for(sampler, config)
+        for _ in range(3):
+            learner.update(sampler.get_batch(), no_publishing)
+    storage = learner.replay.storage
+    good = storage.arrays["rnn_state"].copy()
+    before = copy.deepcopy(learner.initial_states.state_dict())
+    storage.arrays["rnn_state"][:] = np.nan
+    learner.metrics.means()
+    learner.learn()
+    assert "losses/initial_state" not in learner.metrics.means()
+    after = learner.initial_states.state_dict()
+    torch.testing.assert_close(after["network"], before["network"], rtol=0, atol=0)
+    storage.arrays["rnn_state"][:] = good
+    learner.learn()
+    assert np.isfinite(learner.metrics.means()["losses/initial_state"])
+    after = learner.initial_states.state_dict()["network"]
+    assert all(weight.isfinite().all() for weight in after.values())
+    assert any(not torch.equal(weight, before["network"][name]) for name, weight in after.items())
 
 
 def test_update_moves_priorities_of_what_was_learned():
