@@ -14,14 +14,10 @@ from torch import Tensor, nn
 from sampler.errors import ConfigError
 from sampler.learner.config import LearnerConfig
 from sampler.learner.functional.schedules import LinearSchedule
-from sampler.learner.gradient_descent import (
-    GradientDescent,
-    has_convolutions,
-    make_optimiser,
-    resolve_precision,
-)
+from sampler.learner.gradient_descent import GradientDescent, make_optimiser
 from sampler.learner.guards import FiniteGuard, first_non_finite
 from sampler.learner.metrics import MetricMeans
+from sampler.learner.precision import autocast, has_convolutions, resolve_precision
 from sampler.models.device import choose_device
 
 if TYPE_CHECKING:
@@ -140,9 +136,7 @@ class Learner(ABC):
 
     def autocast(self) -> torch.autocast:
         """The context for the model's forward pass."""
-        return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16
-        )
+        return autocast(self.device, self.dtype)
 
     def step(self, loss: Tensor, suspects: Mapping[str, Tensor]) -> bool:
         """One optimiser step down the gradient of `loss` (a scalar); whether it was made.

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from sampler.errors import ConfigError
 from sampler.learner.config import LearnerConfig
 from sampler.learner.functional.optim import RMSPropTF
 from sampler.learner.guards import FiniteGuard, first_non_finite
-from sampler.models.device import has_native_bfloat16
 
 
 class GradientDescent:
@@ -92,18 +90,3 @@ def make_optimiser(model: nn.Module, config: LearnerConfig) -> torch.optim.Optim
             parameters, rate, decay, eps, momentum=momentum, centered=centered, foreach=True
         )
     return RMSPropTF(parameters, rate, decay, eps, momentum, config.rmsprop_centered)
-
-
-def resolve_precision(precision: str, device: torch.device, model: nn.Module) -> torch.dtype:
-    """The forward pass's dtype; auto pays off for convolutions on native bfloat16 only."""
-    if precision == "auto":
-        native = has_native_bfloat16(device) and has_convolutions(model)
-        return torch.bfloat16 if native else torch.float32
-    if precision not in ("float32", "bfloat16"):
-        raise ConfigError(f"precision={precision!r} is not one of auto, float32, bfloat16")
-    return torch.bfloat16 if precision == "bfloat16" else torch.float32
-
-
-def has_convolutions(model: nn.Module) -> bool:
-    """Whether the model convolves images."""
-    return any(isinstance(module, nn.Conv2d) for module in model.modules())

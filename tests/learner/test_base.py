@@ -19,7 +19,7 @@ from sampler.learner.algorithms.ppo import PPO, PPOConfig
 from sampler.learner.algorithms.stale_steps import PATIENCE
 from sampler.learner.base import Explores, Learner, Replays
 from sampler.learner.config import LearnerConfig
-from sampler.learner.gradient_descent import resolve_precision
+from sampler.learner.precision import resolve_precision
 from sampler.models import ModelConfig, make_model
 from sampler.models.device import choose_device, has_native_bfloat16
 

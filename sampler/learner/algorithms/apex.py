@@ -19,7 +19,8 @@ from sampler.batch import SequenceBatch
 from sampler.checks import check_choice, check_numbers
 from sampler.envs import make
 from sampler.errors import ConfigError
-from sampler.learner.algorithms.q_learner import FEWER, QLearner, QLearnerConfig
+from sampler.learner.algorithms.q_learner import SMALLER_REPLAY, QLearner
+from sampler.learner.algorithms.q_learner_config import QLearnerConfig
 from sampler.learner.functional.targets import double_q_values, n_step_targets
 from sampler.learner.replay.hindsight import Hindsight
 from sampler.learner.replay.sequence_replay import capacity_in_rows, row_fields
@@ -149,7 +150,7 @@ class ApeX(QLearner):
             config.alpha,
             config.beta,
             path=config.replay_path,
-            remedy=FEWER,
+            remedy=SMALLER_REPLAY,
             max_bytes=config.replay_bytes,
         )
 

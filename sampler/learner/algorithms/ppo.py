@@ -74,8 +74,22 @@ class PPO(ActorCritic):
         rollout = self.rollout(batch)
         if not rollout.valid.any():
             return self.finish(rollout, publish)
-        # The last observation's value is not stored, so one pass computes all of them: it also
-        # gives a recurrent model its state there, and makes old and new values equally precise.
+        rollout, advantages = self.evaluated(rollout)
+        targets = advantages + rollout.values
+        for _ in range(self.config.epochs):
+            divergence = 0.0
+            for part, index in self.minibatches(rollout):
+                divergence = self._learn(part, advantages[index], targets[index])
+            if 0 < self.config.target_kl < divergence:
+                break
+        return self.finish(rollout, publish)
+
+    def evaluated(self, rollout: Rollout) -> tuple[Rollout, Tensor]:
+        """`rollout` with the values that the model gives it now, and its advantages [B, T].
+
+        The last observation's value is not stored, so one pass computes all of them: it also gives
+        a recurrent model its state there, and makes old and new values equally precise.
+        """
         with torch.no_grad():
             values = self.predict(rollout).values
         advantages = gae(
@@ -86,17 +100,9 @@ class PPO(ActorCritic):
             rollout.cuts,
             lambda_=self.config.lambda_,
         )
-        rollout = replace(rollout, values=values[:, :-1])
-        targets = advantages + rollout.values
-        for _ in range(self.config.epochs):
-            divergence = 0.0
-            for part, index in self._minibatches(rollout):
-                divergence = self._learn(part, advantages[index], targets[index])
-            if 0 < self.config.target_kl < divergence:
-                break
-        return self.finish(rollout, publish)
+        return replace(rollout, values=values[:, :-1]), advantages
 
-    def _minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, Any]]:
+    def minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, Any]]:
         """Disjoint random parts of the valid steps, and what picks the same from [B, T] tensors.
 
         Recurrent models get rows; others get single steps, as rows of length 1.
@@ -120,7 +126,7 @@ class PPO(ActorCritic):
     def _learn(self, part: Rollout, advantages: Tensor, targets: Tensor) -> float:
         """One optimiser step; returns the approximate KL from the acting policy if it is watched.
 
-        part: as from `_minibatches`; advantages, targets: [b, T] of its steps.
+        part: as from `minibatches`; advantages, targets: [b, T] of its steps.
         """
         config, valid = self.config, part.valid
         now = self.predict(part)

@@ -15,7 +15,8 @@ from sampler.batch import SequenceBatch
 from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
 from sampler.learner.algorithms.initial_states import InitialStates
-from sampler.learner.algorithms.q_learner import FEWER, QLearner, QLearnerConfig
+from sampler.learner.algorithms.q_learner import SMALLER_REPLAY, QLearner
+from sampler.learner.algorithms.q_learner_config import QLearnerConfig
 from sampler.learner.algorithms.state_drift import RowLinks, delta_q
 from sampler.learner.functional.losses import reduce
 from sampler.learner.functional.targets import (
@@ -141,15 +142,15 @@ class R2D2(QLearner):
             config.alpha,
             config.beta,
             path=config.replay_path,
-            remedy=FEWER,
+            remedy=SMALLER_REPLAY,
             max_bytes=config.replay_bytes,
         )
         if config.overlap and batch.spec.has_state:
             self.links = RowLinks(replay.storage.capacity, config.shift)
         return replay
 
-    def _open_replay(self, batch: SequenceBatch) -> None:
-        super()._open_replay(batch)
+    def open_replay(self, batch: SequenceBatch) -> None:
+        super().open_replay(batch)
         if self.links is not None and self._saved_links:
             self.links.load_state_dict(self._saved_links)
 
@@ -216,7 +217,7 @@ class R2D2(QLearner):
         if (error := self.initial_states.learn(batch)) is not None:
             self.metrics.add({"losses/initial_state": error})
         if self.links is not None and self.updates % DRIFT_EVERY == 0:
-            self._measure_drift(batch, rows, state)
+            self.metrics.add(self.drift(batch, rows, state))
         return made
 
     def td_errors(self, batch: SequenceBatch, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -279,15 +280,20 @@ class R2D2(QLearner):
         )
         return targets - self.taken(q_values, batch.actions[:, learned])
 
-    def _measure_drift(self, batch: SequenceBatch, rows: np.ndarray, state: Tensor) -> None:
-        """Compare stored with recomputed states where the next row of the lane is there too."""
+    def drift(self, batch: SequenceBatch, rows: np.ndarray, state: Tensor) -> dict[str, Tensor]:
+        """How far stored states are from recomputed ones (`delta_q`), as metrics, where the next
+        row of the lane is there, too.
+
+        batch: replayed rows, tensors; rows: their serial numbers [n]; state: [n, *state] before
+        their first step.
+        """
         assert self.replay is not None
         assert self.links is not None
         following = self.links.following(rows)
         storage = self.replay.storage
         chosen = np.flatnonzero(storage.stored(following))[:DRIFT_ROWS]
         if not len(chosen):
-            return
+            return {}
         slots = storage.slots(following[chosen])
         stored = torch.from_numpy(storage.arrays["rnn_state"][slots]).to(self.device)
         index = torch.from_numpy(chosen).to(self.device)
@@ -296,7 +302,7 @@ class R2D2(QLearner):
             self.model, obs, batch.is_first[index], state[index], stored, self.links.shift
         )
         drift = {"losses/delta_q_first": first, "losses/delta_q_last": last}
-        self.metrics.add({name: value for name, value in drift.items() if not value.isnan()})
+        return {name: value for name, value in drift.items() if not value.isnan()}
 
     def state_dict(self) -> dict[str, Any]:
         state = {**super().state_dict(), "initial_states": self.initial_states.state_dict()}

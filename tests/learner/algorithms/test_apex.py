@@ -90,9 +90,7 @@ def test_loss_and_priorities_equal_a_loop_over_single_steps(changes):
         learner = learner_for(sampler, config)
         perturb(learner.target)
         batch = copy_of(learner, sampler.get_batch())
-    learner._open_replay(batch)
-    learner._count_rewards(batch)
-    learner.insert(batch)
+    learner.store(batch)
     before = learner.generator.bit_generator.state
     _, index, weights = learner.replay.sample(config.batch_size, learner.generator)
     learner.generator.bit_generator.state = before  # so that `learn` gets the same sample
@@ -132,8 +130,7 @@ def test_actor_priorities_come_from_the_behaviour_values(masked):
         perturb(learner.model)  # what the learner knows now must not matter
         batch = copy_of(learner, sampler.get_batch())
     priorities = learner.actor_priorities(batch)
-    learner._open_replay(batch)
-    learner.insert(batch)
+    learner.store(batch)
     leaves = learner.replay.priorities.tree.get(np.arange(priorities.size))
     checked = 0
     for (row, t), priority in np.ndenumerate(priorities):

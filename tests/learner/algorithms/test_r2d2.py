@@ -218,15 +218,10 @@ def test_weights_of_a_gradient_see_a_constant_state_after_the_burn_in():
 def drift_of(learner: R2D2, sampler: Sampler, batches: int = 10) -> dict[str, float]:
     """What the learner reports about the drift of its rows, without learning from them."""
     for _ in range(batches):
-        batch = sampler.get_batch()
-        if learner.replay is None:
-            learner._open_replay(batch)
-        learner.insert(batch)
+        learner.store(sampler.get_batch())
     fields, rows, _ = learner.replay.sample(64, learner.generator)
-    replayed = learner.batch_of(learner._spec, fields).to("cpu")
-    learner.metrics.means()
-    learner._measure_drift(replayed, rows, learner.initial_states(replayed))
-    return learner.metrics.means()
+    replayed = learner.batch_of(sampler.empty_batch().spec, fields).to("cpu")
+    return learner.drift(replayed, rows, learner.initial_states(replayed))
 
 
 def test_stored_states_do_not_drift_while_the_weights_stay():
@@ -250,9 +245,10 @@ def test_learned_states_approach_the_stored_ones():
         learner = learner_for(sampler, config)
         for _ in range(15):
             metrics = learner.update(sampler.get_batch(), no_publishing)
+        spec = sampler.empty_batch().spec
     assert metrics["losses/initial_state"] > 0
     fields, _, _ = learner.replay.sample(64, learner.generator)
-    rows = learner.batch_of(learner._spec, fields).to("cpu")
+    rows = learner.batch_of(spec, fields).to("cpu")
     later = ~rows.is_first[:, 0]
     stored, learned = rows.rnn_state[later], learner.initial_states(rows)[later]
     assert (learned - stored).square().mean() < 0.7 * stored.square().mean()
@@ -293,7 +289,7 @@ def test_update_moves_priorities_of_what_was_learned():
         learner.replay.priorities.tree.set(np.arange(len(learner.replay)), np.zeros(1))
         learner.replay.priorities.update(np.array([2]), np.array([3.0]))  # only this row is left
         fields, _, _ = learner.replay.sample(1, learner.generator)
-        batch = learner.batch_of(learner._spec, fields).to("cpu")
+        batch = learner.batch_of(sampler.empty_batch().spec, fields).to("cpu")
         _, errors = learner.td_errors(batch, learner.initial_states(batch))
         valid = batch.mask[:, config.burn_in :]
         expected = float(sequence_priority(errors.detach(), valid, config.eta))
