@@ -348,12 +348,23 @@ def test_gradient_norm_is_clipped(tiny_model, norm):
         (PPOConfig, {"optimiser": "sgd"}, "optimiser='sgd' is not one of"),
         (PPOConfig, {"value_clip": -1.0}, "value_clip=-1.0 must be a number of at least 0"),
         (IMPALAConfig, {"reduction": "max"}, "reduction='max' is not"),
+        (APPOConfig, {"learning_rate": "fast"}, "learning_rate='fast' must be a number"),
+        (APPOConfig, {"entropy_coef": float("inf")}, "entropy_coef=inf must be a number"),
+        (PPOConfig, {"epochs": 1.5}, "epochs=1.5 must be a whole number"),
+        (A2CConfig, {"normalize_advantages": "no"}, "'no' must be True or False"),
         (A2CConfig, {"lambda_": -0.1}, "lambda_=-0.1 must be a number of at least 0"),
     ],
 )
 def test_bad_settings_are_refused(config, changes, message):
     with pytest.raises(ConfigError, match=message):
         config(**changes)
+
+
+def test_a_bound_may_be_infinite():
+    config = APPOConfig(clip_rho=float("inf"), value_clip=float("inf"), max_grad_norm=float("inf"))
+    assert config.clip_rho == float("inf")
+    with pytest.raises(ConfigError, match="clip_rho=nan"):
+        replace(config, clip_rho=float("nan"))
 
 
 def test_unsuitable_samplers_are_refused(tiny_model):
