@@ -19,12 +19,6 @@ COLUMNS = (
     "charts/episodic_length",
     "charts/SPS",
     "charts/learning_rate",
-    "losses/policy_loss",
-    "losses/value_loss",
-    "losses/entropy",
-    "losses/approx_kl",
-    "losses/clipfrac",
-    "losses/explained_variance",
     "perf/fps",
     "perf/policy_lag_mean",
     "perf/policy_lag_max",
@@ -34,7 +28,8 @@ COLUMNS = (
     "eval/episodic_return",
     "eval/episodic_return_std",
 )
-"""The columns every metrics.csv starts with; further tags follow in the order they appear."""
+"""The columns every metrics.csv starts with; further tags, such as losses, follow in the order they
+appear."""
 
 
 class MetricsWriter:

@@ -23,8 +23,9 @@ from cli.run_folder import find_run, read_config
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
 from sampler.evaluation import Decision, Evaluation, evaluate
+from sampler.learner.algorithms.registry import ALGORITHMS
 from sampler.learner.base import LearnerConfig
-from sampler.learner.presets.registry import ALGORITHMS, Preset, choose_preset
+from sampler.learner.presets import Preset, choose_preset
 from sampler.models import ModelConfig, load_weights
 from sampler.rollout_worker.probe import inspect_environment
 from sampler.runtime.inspection import inspect_in_process

@@ -23,12 +23,16 @@ from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError, EnvError, StateError, WorkerError
 from sampler.learner import checkpoint
+from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.base import Replays
 from sampler.learner.checkpoint import CheckpointStore
-from sampler.learner.presets.registry import ALGORITHMS
+from sampler.learner.guards import NonFiniteError
 from sampler.learner.threads import LearnerThreads
 from sampler.learner.trainer import STATE, Progress, Trainer
 from sampler.process.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
+
+logger = logging.getLogger("fastrl")
 
 MIN_TOGETHER = 8  # lanes of a group below which stepping becomes slow
 RESUMED = 1_000  # key of the stream that the seeds of resumed runs come from
@@ -124,7 +128,8 @@ def check_disk(options: Options, trainer: Trainer, run: RunFolder | None) -> Non
     if not trainer.progress.updates:
         size += 2 * checkpoint.nbytes(state["learner"]["model"])  # what the optimiser will have
     count = options.logging.keep_checkpoints + 1  # one is being written
-    needed = count * (size + trainer.learner.saved_replay_bytes)
+    replay = trainer.learner.saved_replay_bytes if isinstance(trainer.learner, Replays) else 0
+    needed = count * (size + replay)
     if options.evaluation.eval_every:
         count += 2  # the best one, and the one that is being played
         needed += 2 * size
@@ -165,7 +170,7 @@ def _run(
             progress = trainer.run()
         except Stopped:
             progress = trainer.progress
-        except (EnvError, WorkerError):
+        except (EnvError, WorkerError, NonFiniteError):
             saver.save()  # the learner is as good as before
             raise
         saver.save()
@@ -192,7 +197,8 @@ def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
 class Saver:
     """A hook of the Trainer that saves a checkpoint every so many agent steps (0: never).
 
-    While updates are not finite it saves none: the weights may be what is wrong.
+    Weights that are not finite are never saved; the guard keeps updates that are not finite away
+    from them.
     """
 
     def __init__(self, store: CheckpointStore, trainer: Trainer, every: int) -> None:
@@ -209,9 +215,10 @@ class Saver:
     def save(self) -> None:
         """Save now, unless nothing was learned since the last time."""
         progress = self._trainer.progress
-        if self._trainer.learner.guard.in_a_row:
-            return
         if progress.steps > self._saved or not self._store.paths():
+            if (name := self._trainer.learner.non_finite_weight()) is not None:
+                logger.warning("%s is not finite: no checkpoint was saved", name)
+                return
             self._store.save(self._trainer.state_dict(), progress.steps)
             self._saved = progress.steps
 

@@ -19,12 +19,14 @@ def check_numbers(
     most: float | None = None,
     unit: str = "",
     optional: bool = False,
+    infinite: bool = False,
     reason: str = "",
 ) -> None:
     """Raise ConfigError unless the named attributes of `settings` are finite numbers within bounds.
 
     whole: only integers. above, least, most: bounds, the last two included. optional: None passes,
-    too. unit (such as "seconds"), reason (why a bound holds): for the message.
+    too; infinite: so does infinity. unit (such as "seconds"), reason (why a bound holds): for the
+    message.
     """
     for name in names:
         value = getattr(settings, name)
@@ -32,7 +34,7 @@ def check_numbers(
             continue
         kind = Integral if whole else Real
         good = isinstance(value, kind) and not isinstance(value, bool)
-        good = good and abs(value) < inf  # neither is NaN
+        good = good and (abs(value) <= inf if infinite else abs(value) < inf)  # NaN is neither
         good = good and (above is None or value > above)
         good = good and (least is None or value >= least)
         if not (good and (most is None or value <= most)):

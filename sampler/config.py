@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import ceil, inf
-from numbers import Integral, Real
+from math import ceil
 from typing import Any, Literal
 
+from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
 
 
@@ -75,41 +75,27 @@ class SamplerConfig:
                 f"env={self.env!r} is neither an id nor a callable; give its Gymnasium id, or a "
                 "function that makes one: env=lambda: gymnasium.make(...)"
             )
-        for name in (
-            "workers",
-            "envs_per_worker",
-            "groups",
-            "rollout",
-            "batch",
-        ):
-            _at_least(name, getattr(self, name), 1)
-        _at_least("policy_workers", self.policy_workers, 0)
-        _at_least("overlap", self.overlap, 0)
-        _at_least("max_restarts", self.max_restarts, 0)
-        _at_least("seed", self.seed, 0)
-        if self.buffers is not None:
-            _at_least("buffers", self.buffers, 2, ": one is learned while one is filled")
-        for name in ("straggler_timeout", "start_timeout", "step_timeout"):
-            value = getattr(self, name)
-            if value is not None or name == "start_timeout":
-                _positive_seconds(name, value)
-        for name in ("identical_lanes", "serial", "sync", "debug"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False")
+        check_numbers(
+            self, "workers", "envs_per_worker", "groups", "rollout", "batch", whole=True, least=1
+        )
+        check_numbers(
+            self, "policy_workers", "overlap", "max_restarts", "seed", whole=True, least=0
+        )
+        reason = "one is learned while one is filled"
+        check_numbers(self, "buffers", whole=True, least=2, optional=True, reason=reason)
+        check_numbers(self, "start_timeout", above=0, unit="seconds")
+        timeouts = ("straggler_timeout", "step_timeout")
+        check_numbers(self, *timeouts, above=0, unit="seconds", optional=True)
+        check_flags(self, "identical_lanes", "serial", "sync", "debug")
         if not isinstance(self.env_kwargs, dict) or not all(
             isinstance(key, str) for key in self.env_kwargs
         ):
             raise ConfigError(f"env_kwargs={self.env_kwargs!r} must be a dict with names as keys")
         if not isinstance(self.device, str):
             raise ConfigError(f"device={self.device!r} must be a string: auto, cpu, cuda or cuda:N")
-        for name, allowed in (
-            ("inference", ("model", "random")),
-            ("precision", ("auto", "float32", "bfloat16")),
-            ("start_method", ("forkserver", "spawn")),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in allowed:
-                raise ConfigError(f"{name}={value!r} is not one of {', '.join(allowed)}")
+        check_choice(self, "inference", ("model", "random"))
+        check_choice(self, "precision", ("auto", "float32", "bfloat16"))
+        check_choice(self, "start_method", ("forkserver", "spawn"))
         if self.overlap >= self.rollout:
             raise ConfigError(
                 f"overlap={self.overlap} must be smaller than rollout={self.rollout}: "
@@ -176,13 +162,3 @@ class SamplerConfig:
     def batch_buffers(self) -> int:
         """K: as set, or enough rows for every lane and two waiting batches."""
         return self.buffers if self.buffers is not None else ceil(self.lanes / self.batch) + 2
-
-
-def _at_least(name: str, value: Any, least: int, reason: str = "") -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"{name}={value!r} must be a whole number of at least {least}{reason}")
-
-
-def _positive_seconds(name: str, value: Any) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < inf:
-        raise ConfigError(f"{name}={value!r} must be a number of seconds greater than 0")

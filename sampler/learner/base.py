@@ -1,10 +1,10 @@
-"""What every learner shares: device and precision, the optimiser step, guards, counters, state."""
+"""What a learner is: how a batch changes a model, how weights are published, what is saved."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -12,16 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from sampler.errors import ConfigError
-from sampler.learner.functional.optim import RMSPropTF
+from sampler.learner.config import LearnerConfig
 from sampler.learner.functional.schedules import LinearSchedule
+from sampler.learner.gradient_descent import GradientDescent, make_optimiser
 from sampler.learner.guards import FiniteGuard, first_non_finite
 from sampler.learner.metrics import MetricMeans
-from sampler.models.device import choose_device, has_native_bfloat16
+from sampler.learner.precision import autocast, has_convolutions, resolve_precision
+from sampler.models.device import choose_device
 
 if TYPE_CHECKING:
     from sampler.batch import SequenceBatch
     from sampler.config import SamplerConfig
     from sampler.sampler import Sampler
+
+__all__ = ["LEARNER_STATE", "Explores", "Learner", "LearnerConfig", "Publish", "Replays"]
 
 Publish = Callable[[], "int | None"]
 """Hands the model's weights to the policy workers; may return their version."""
@@ -30,68 +34,7 @@ LEARNER_STATE = ("algorithm", "model", "optimiser", "guard", "batches", "updates
 """What every learner's state holds."""
 
 
-@dataclass(frozen=True)
-class LearnerConfig:
-    """Settings that every algorithm has. Raises ConfigError for one that cannot work."""
-
-    learning_rate: float = 3e-4
-    """Step size of the optimiser at the start."""
-    anneal_learning_rate: bool = False
-    """Lower the learning rate linearly to 0 at the last step."""
-    optimiser: Literal["adam", "rmsprop", "rmsprop_tf"] = "adam"
-    """rmsprop_tf is TensorFlow's form: epsilon inside the root, the mean square starting at 1."""
-    epsilon: float = 1e-8
-    """Added to the optimiser's denominator."""
-    rmsprop_decay: float = 0.99
-    """Decay per update of RMSProp's mean square."""
-    rmsprop_momentum: float = 0.0
-    """Momentum of RMSProp's steps."""
-    rmsprop_centered: bool = False
-    """Divide by the gradients' standard deviation, not by their root mean square."""
-    max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm over all parameters; 0: never."""
-    gamma: float = 0.99
-    """Discount per step."""
-    max_non_finite: int = 10
-    """Updates in a row with a non-finite loss or gradient after which the run stops."""
-    seed: int = 0
-    """Seed for shuffling minibatches."""
-
-    def __post_init__(self) -> None:
-        check_range(self, ("learning_rate", "epsilon"), above=0.0, most=1e3)
-        check_range(self, ("max_grad_norm",), least=0.0)
-        check_range(self, ("seed",), least=0, most=2**63 - 1)
-        check_range(self, ("gamma", "rmsprop_decay", "rmsprop_momentum"), least=0.0, most=1.0)
-        check_range(self, ("max_non_finite",), least=1)
-        if self.optimiser not in ("adam", "rmsprop", "rmsprop_tf"):
-            raise ConfigError(
-                f"optimiser={self.optimiser!r} is not one of adam, rmsprop, rmsprop_tf"
-            )
-
-    def rows(self, rollout: int, overlap: int) -> dict[str, int]:
-        """`rollout` and `overlap` of the sampler: as given, or as the algorithm needs them."""
-        return {"rollout": rollout, "overlap": overlap}
-
-
-def check_range(
-    config: object,
-    names: tuple[str, ...],
-    above: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
-) -> None:
-    """Raise ConfigError unless every named field of `config` is a number within the bounds."""
-    for name in names:
-        value = getattr(config, name)
-        if above is not None and not value > above:
-            raise ConfigError(f"{name}={value} must be greater than {above:g}")
-        if least is not None and not value >= least:
-            raise ConfigError(f"{name}={value} must be at least {least:g}")
-        if most is not None and not value <= most:
-            raise ConfigError(f"{name}={value} must be at most {most:g}")
-
-
-class Learner:
+class Learner(ABC):
     """A model, its optimiser and how one batch changes them. Algorithms define `update`.
 
     model: trained in place, and moved to `device`. observation_space, action_space: as the model
@@ -99,6 +42,8 @@ class Learner:
     precision: of the model's forward pass; auto is bfloat16 autocast for models with convolutions
     where the device has it natively, float32 otherwise. Weights, losses and the optimiser are
     float32 always.
+
+    What only some learners do is an interface of its own: `Explores` and `Replays`.
     """
 
     sync: ClassVar[bool] = False
@@ -118,20 +63,21 @@ class Learner:
         self.action_space = action_space
         self.device = choose_device(device)
         self.dtype = resolve_precision(precision, self.device, model)
-        if _has_convolutions(model):
+        if has_convolutions(model):
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model: Any = model.to(self.device)
-        self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        self.optimiser = make_optimiser(list(self.parameters.values()), config)
-        self.guard = FiniteGuard(config.max_non_finite)
+        self.descent = GradientDescent(
+            self.model,
+            make_optimiser(self.model, config),
+            config.max_grad_norm,
+            config.max_non_finite,
+        )
         self.metrics = MetricMeans()
         self.random = torch.Generator().manual_seed(config.seed)
         self.version = 0
         """Version of the weights last published."""
         self.batches = 0
         """Batches seen."""
-        self.updates = 0
-        """Optimiser steps made."""
         self.set_progress(0, None)
 
     @classmethod
@@ -143,12 +89,14 @@ class Learner:
         spaces = sampler.observation_space, sampler.action_space
         return cls(sampler.model, *spaces, config, device, precision)
 
+    # ---- what an algorithm defines
+
+    @abstractmethod
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         """Learn from one batch, calling `publish` whenever new weights are to be handed out.
 
         Returns metrics by name (losses/..., charts/..., perf/...). Raises NonFiniteError.
         """
-        raise NotImplementedError
 
     def check_sampler(self, config: SamplerConfig) -> None:
         """Raise ConfigError where batches of such a sampler cannot be learned from."""
@@ -157,72 +105,49 @@ class Learner:
                 f"{type(self).__name__} learns from the newest policy's own steps; set sync=True"
             )
 
-    def prepare(self, sampler: Sampler) -> None:
-        """Reserve what learning from the sampler's batches takes, before the first one comes.
-
-        Raises ConfigError where there is not enough of it.
-        """
+    # ---- what an update is made of
 
     @property
-    def saved_replay_bytes(self) -> int:
-        """Bytes that a full replay takes in every checkpoint; 0 where none is saved."""
-        return 0
+    def optimiser(self) -> torch.optim.Optimizer:
+        """What changes the weights."""
+        return self.descent.optimiser
+
+    @property
+    def guard(self) -> FiniteGuard:
+        """What counts the optimiser steps that were skipped."""
+        return self.descent.guard
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps made."""
+        return self.descent.steps
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimiser's step size now."""
+        return self.descent.learning_rate
 
     def set_progress(self, steps: int, total_steps: int | None) -> None:
         """Set the learning rate for `steps` of `total_steps` agent steps (None: no end)."""
         rate = self.config.learning_rate
         if self.config.anneal_learning_rate and total_steps:
             rate = LinearSchedule(rate, 0.0, total_steps)(steps)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-
-    def exploration(self, lanes: int, steps: int) -> np.ndarray | None:
-        """Probability of a random action in every lane after `steps` agent steps, [lanes]; None
-        where the policy itself explores."""
-        return None
-
-    @property
-    def learning_rate(self) -> float:
-        """The optimiser's step size now."""
-        return self.optimiser.param_groups[0]["lr"]
+        self.descent.learning_rate = rate
 
     def autocast(self) -> torch.autocast:
         """The context for the model's forward pass."""
-        return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.dtype == torch.bfloat16
-        )
+        return autocast(self.device, self.dtype)
 
     def step(self, loss: Tensor, suspects: Mapping[str, Tensor]) -> bool:
-        """One optimiser step down the gradient of `loss` (a scalar), its norm clipped.
+        """One optimiser step down the gradient of `loss` (a scalar); whether it was made.
 
-        A step whose loss or gradient is not finite is skipped and counted; the guard is told the
-        first bad tensor among `suspects`, the parameters and their gradients. Returns whether the
-        step was made.
+        See `GradientDescent.step`.
         """
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
-        size, loss_value = torch.stack((norm, loss.detach())).tolist()
-        if not (abs(loss_value) < float("inf") and size < float("inf")):
-            self.guard.bad(self._first_bad(suspects))
+        norm = self.descent.step(loss, suspects)
+        if norm is None:
             return False
-        limit = self.config.max_grad_norm
-        if limit and size > limit:
-            torch._foreach_mul_(gradients, limit / size)
-        self.optimiser.step()
-        self.guard.good()
-        self.updates += 1
         self.metrics.add({"losses/grad_norm": norm})
         return True
-
-    def _first_bad(self, suspects: Mapping[str, Tensor]) -> str:
-        parameters = ((f"parameter {n}", p) for n, p in self.parameters.items())
-        gradients = ((f"gradient of {n}", p.grad) for n, p in self.parameters.items())
-        for group in (parameters, suspects.items(), gradients):
-            if (name := first_non_finite(group)) is not None:
-                return name
-        return "norm of the gradient"
 
     def publish(self, publish: Publish) -> None:
         """Publish the weights and remember their version."""
@@ -230,10 +155,22 @@ class Learner:
         if version is not None:
             self.version = version
 
+    # ---- state
+
+    def non_finite_weight(self) -> str | None:
+        """The name of the first parameter or buffer of the model that is not finite, if any: such
+        a model is not worth saving."""
+        return first_non_finite(self.model.state_dict().items())
+
+    @classmethod
+    def saved_name(cls) -> str:
+        """What a checkpoint calls the algorithm."""
+        return cls.__name__
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs, as plain tensors, numbers and strings."""
         state: dict[str, Any] = {
-            "algorithm": type(self).__name__,
+            "algorithm": self.saved_name(),
             "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "guard": self.guard.state_dict(),
@@ -247,7 +184,7 @@ class Learner:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict()`, bit for bit. Raises ConfigError where it does not fit."""
-        if state["algorithm"] != type(self).__name__:
+        if state["algorithm"] != self.saved_name():
             raise ConfigError(
                 f"the checkpoint is of {state['algorithm']}, not {type(self).__name__}; "
                 "choose the same algorithm"
@@ -262,36 +199,32 @@ class Learner:
             ) from error
         self.guard.load_state_dict(state["guard"])
         self.batches = state["batches"]
-        self.updates = state["updates"]
+        self.descent.steps = state["updates"]
         self.random.set_state(state["random"]["shuffle"].cpu())
         torch.set_rng_state(state["random"]["torch"].cpu())
         if self.device.type == "cuda" and "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"].cpu(), self.device)
 
 
-def make_optimiser(parameters: list[nn.Parameter], config: LearnerConfig) -> torch.optim.Optimizer:
-    """The optimiser that `config` names, over `parameters`."""
-    rate, eps = config.learning_rate, config.epsilon
-    if config.optimiser == "adam":
-        return torch.optim.Adam(parameters, rate, eps=eps, fused=True)
-    decay, momentum = config.rmsprop_decay, config.rmsprop_momentum
-    if config.optimiser == "rmsprop":
-        centered = config.rmsprop_centered
-        return torch.optim.RMSprop(
-            parameters, rate, decay, eps, momentum=momentum, centered=centered, foreach=True
-        )
-    return RMSPropTF(parameters, rate, decay, eps, momentum, config.rmsprop_centered)
+class Explores(ABC):
+    """A learner that has the sampler take random actions, where its policy itself explores not."""
+
+    @abstractmethod
+    def exploration(self, lanes: int, steps: int) -> np.ndarray:
+        """Probability of a random action in every lane after `steps` agent steps, float [lanes]."""
 
 
-def resolve_precision(precision: str, device: torch.device, model: nn.Module) -> torch.dtype:
-    """The forward pass's dtype; auto pays off for convolutions on native bfloat16 only."""
-    if precision == "auto":
-        native = has_native_bfloat16(device) and _has_convolutions(model)
-        return torch.bfloat16 if native else torch.float32
-    if precision not in ("float32", "bfloat16"):
-        raise ConfigError(f"precision={precision!r} is not one of auto, float32, bfloat16")
-    return torch.bfloat16 if precision == "bfloat16" else torch.float32
+class Replays(ABC):
+    """A learner that learns again from what it keeps of earlier batches."""
 
+    @abstractmethod
+    def prepare(self, sampler: Sampler) -> None:
+        """Reserve what that takes for the sampler's batches, before the first one comes.
 
-def _has_convolutions(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.Conv2d) for module in model.modules())
+        Raises ConfigError where there is not enough of it.
+        """
+
+    @property
+    @abstractmethod
+    def saved_replay_bytes(self) -> int:
+        """Bytes that a full replay takes in every checkpoint; 0 where none is saved."""

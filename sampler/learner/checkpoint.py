@@ -1,8 +1,9 @@
 """Checkpoints that survive a kill at any instant and execute no code when they are loaded.
 
 A file holds plain tensors, numbers, strings, lists and dicts. It is written under a temporary name,
-flushed to the disk, read back, and only then renamed; older files are removed after that. A file
-that is damaged is never used: the newest one before it is, and the fall-back is reported.
+flushed to the disk, compared with its checksums, and only then renamed; older files are removed
+after that. A file that is damaged is never used: the newest one before it is, and the fall-back is
+reported.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
             torch.save({"format": FORMAT, "version": VERSION, "state": state}, file)
             file.flush()
             os.fsync(file.fileno())
-        load(temporary)
+        load(temporary, mapped=True)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except (OSError, RuntimeError) as error:
@@ -59,22 +60,29 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(
-    path: Path, device: str | torch.device = "cpu", fields: Sequence[str] = ()
+    path: Path,
+    device: str | torch.device = "cpu",
+    fields: Sequence[str] = (),
+    mapped: bool = False,
 ) -> dict[str, Any]:
     """The state saved in `path`. Only tensors and plain values are accepted: no code is run.
 
-    fields: what the state must hold; `a.b` is `b` inside `a`. Raises CheckpointError, in one line,
-    where the file is missing, damaged, or something else, such as a state without one of `fields`.
+    fields: what the state must hold; `a.b` is `b` inside `a`. mapped: leave tensors in the file
+    until they are used, so that a large state need not fit into memory a second time.
+
+    Raises CheckpointError, in one line, where the file is missing, damaged, or something else, such
+    as a state without one of `fields`.
     """
     if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; check the run folder's name")
     try:
-        # torch.load does not compare checksums: a flipped bit would become a wrong weight
+        # torch.load does not compare checksums: a flipped bit would become a wrong weight. This
+        # reads the file piece by piece.
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
         if broken is not None:
             raise zipfile.BadZipFile(f"checksum of {broken} is wrong")
-        content = torch.load(path, map_location=device, weights_only=True)
+        content = torch.load(path, map_location=device, weights_only=True, mmap=mapped)
     except UnpicklingError as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or foreign: it holds more than tensors and plain "

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sampler.errors import BatchTimeout, ConfigError, StateError
-from sampler.learner.base import LEARNER_STATE, Learner
+from sampler.learner.base import LEARNER_STATE, Explores, Learner, Replays
 
 if TYPE_CHECKING:
     from sampler.sampler import Sampler
@@ -93,7 +93,8 @@ class Trainer:
             if limit is not None and not limit > 0:
                 raise ConfigError(f"{name}={limit} must be greater than 0")
         learner.check_sampler(sampler.config)
-        learner.prepare(sampler)
+        if isinstance(learner, Replays):
+            learner.prepare(sampler)
         self.sampler = sampler
         self.learner = learner
         self.total_steps = total_steps
@@ -115,9 +116,7 @@ class Trainer:
             self.learner.publish(self._publish)  # a resumed learner's, not the fresh model's
         while not self._over(start):
             learner.set_progress(steps, self.total_steps)
-            epsilon = learner.exploration(sampler.config.lanes, steps)
-            if epsilon is not None:
-                sampler.set_epsilon(epsilon)
+            explored = self._explore(steps)
             asked = time.monotonic()
             batch = self._next_batch(start)
             got = time.monotonic()
@@ -126,7 +125,7 @@ class Trainer:
                 continue
             try:
                 new = int(batch.mask[:, sampler.config.overlap :].sum())
-                metrics = learner.update(batch, self._publish)
+                metrics = learner.update(batch, self._publish) | explored
             finally:
                 batch.release()
             now = time.monotonic()
@@ -151,6 +150,14 @@ class Trainer:
             for hook in self.hooks:
                 hook(self.progress)
         return self.progress
+
+    def _explore(self, steps: int) -> dict[str, float]:
+        """Have the sampler explore as the learner wants after `steps`; how much that is."""
+        if not isinstance(self.learner, Explores):
+            return {}
+        epsilon = self.learner.exploration(self.sampler.config.lanes, steps)
+        self.sampler.set_epsilon(epsilon)
+        return {"charts/epsilon": float(epsilon.mean())}
 
     def _over(self, start: float) -> bool:
         late = self.total_seconds is not None and time.monotonic() - start >= self.total_seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
 
 
@@ -50,22 +51,20 @@ class ModelConfig:
     """Normalize float vectors by their running mean and variance, clipped at +-10."""
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("encoder", ("auto", "nature", "impala", "mlp")),
-            ("activation", ("tanh", "relu", "silu", None)),
-            ("core", ("lstm", "gru", None)),
-            ("bounded_actions", ("clipped", "squashed")),
+        check_choice(self, "encoder", ("auto", "nature", "impala", "mlp"))
+        check_choice(self, "activation", ("tanh", "relu", "silu", None))
+        check_choice(self, "core", ("lstm", "gru", None))
+        check_choice(self, "bounded_actions", ("clipped", "squashed"))
+        check_numbers(self, "image_features", whole=True, least=1)
+        check_numbers(self, "core_size", "head_size", whole=True, least=1, optional=True)
+        check_numbers(self, "initial_log_std")
+        check_choice(self, "separate_value", (True, False, None))
+        check_choice(self, "previous_inputs", (True, False, None))
+        check_flags(self, "state_dependent_std", "dueling", "normalize_observations")
+        if self.hidden is not None and not all(
+            isinstance(width, int) and width >= 1 for width in self.hidden
         ):
-            value = getattr(self, name)
-            if value not in allowed:
-                choices = ", ".join(str(choice) for choice in allowed)
-                raise ConfigError(f"{name}={value!r} is not one of {choices}")
-        for name in ("image_features", "core_size", "head_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name}={value} must be at least 1")
-        if self.hidden is not None and any(width < 1 for width in self.hidden):
-            raise ConfigError(f"hidden={self.hidden} must hold widths of at least 1")
+            raise ConfigError(f"hidden={self.hidden} must hold whole numbers of at least 1")
         if self.previous_inputs and not self.core:
             raise ConfigError("previous_inputs=True needs a core; set core='lstm' or 'gru'")
 

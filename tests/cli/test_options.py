@@ -14,7 +14,7 @@ from cli.run_folder import RunFolder
 from sampler.errors import ConfigError, FastrlError, one_line
 from sampler.learner.algorithms.appo import APPOConfig
 from sampler.learner.algorithms.ppo import PPOConfig
-from sampler.learner.presets.registry import ALGORITHMS
+from sampler.learner.algorithms.registry import ALGORITHMS
 
 
 def options(*arguments):
@@ -65,7 +65,7 @@ def test_the_seed_reaches_sampler_and_learner():
 
 
 def test_every_algorithm_has_a_preset_for_every_kind_of_task():
-    from sampler.learner.presets.registry import ALGORITHMS
+    from sampler.learner.algorithms.registry import ALGORITHMS
 
     for algo in ALGORITHMS:
         for env in ("CartPole-v1", "BreakoutNoFrameskip-v4"):
@@ -87,7 +87,10 @@ def test_every_algorithm_has_a_preset_for_every_kind_of_task():
         ("--env CartPole-v1 --total-seconds -1", "total_seconds=-1.0 must be"),
         ("--env CartPole-v1 --seed -1", "seed=-1 must be"),
         ("--env CartPole-v1 --env-kwargs nothing", "env_kwargs='nothing' is not of the form"),
-        ("--env CartPole-v1 --learner.gamma 2", "gamma=2.0 must be at most 1"),
+        (
+            "--env CartPole-v1 --learner.gamma 2",
+            "gamma=2.0 must be a number of at least 0",
+        ),
         ("--env CartPole-v1 --keep-checkpoints 1", "keep_checkpoints=1 must be at least 2"),
         ("--env CartPole-v1 --eval-every -1", "eval_every=-1 must be at least 0"),
         ("--env CartPole-v1 --eval-seed -1", "eval_seed=-1 must be at least 0"),

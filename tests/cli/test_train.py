@@ -10,15 +10,17 @@ from types import SimpleNamespace
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from helpers.runs import SMALL, only_run, rows_of, words
 
 from cli import evaluate, train, training
 from cli.training import crowding, resumed_seed
 from sampler.config import SamplerConfig
+from sampler.learner.algorithms.appo import APPO, APPOConfig
 from sampler.learner.checkpoint import CheckpointStore
-from sampler.learner.guards import FiniteGuard
-from sampler.learner.presets.registry import choose_preset
+from sampler.learner.presets import choose_preset
 from sampler.learner.trainer import Progress
+from sampler.models import ModelConfig, make_model
 
 
 def run_in(folder, *arguments):
@@ -215,21 +217,43 @@ def test_room_for_a_replay_in_every_checkpoint_is_wanted_at_the_start(tmp_path, 
     assert "4 checkpoints need" in capfd.readouterr().err
 
 
-def test_no_checkpoint_is_saved_while_updates_are_not_finite(tmp_path):
-    guard = FiniteGuard(10)
-    trainer = SimpleNamespace(
-        progress=Progress(steps=100),
-        learner=SimpleNamespace(guard=guard),
-        state_dict=lambda: {"steps": 100},
-    )
+@pytest.fixture
+def appo_trainer():
+    """What a Saver needs of a trainer of a real learner, after 100 steps."""
+    spaces = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+    learner = APPO(make_model(*spaces, ModelConfig()), *spaces, APPOConfig(), device="cpu")
+    state = {"steps": 100, "model": learner.model.state_dict()}
+    return SimpleNamespace(progress=Progress(steps=100), learner=learner, state_dict=lambda: state)
+
+
+def test_after_a_last_update_that_was_not_finite_the_clean_weights_are_saved(
+    tmp_path, appo_trainer
+):
     store = CheckpointStore(tmp_path)
-    saver = training.Saver(store, trainer, 10)
-    guard.bad("loss")
+    saver = training.Saver(store, appo_trainer, 10)
+    model = appo_trainer.learner.model
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    loss = sum(weight.sum() for weight in model.parameters()) * float("nan")
+    assert not appo_trainer.learner.step(loss, {"loss": loss})
     saver.save()
-    assert store.paths() == []
-    guard.good()
+    state, _ = store.load_latest()
+    assert state["steps"] == 100
+    torch.testing.assert_close(dict(state["model"]), before, rtol=0, atol=0)
+
+
+def test_weights_that_are_not_finite_are_not_saved_and_that_is_said(tmp_path, appo_trainer, caplog):
+    store = CheckpointStore(tmp_path)
+    saver = training.Saver(store, appo_trainer, 10)
+    name, weight = next(appo_trainer.learner.model.named_parameters())
+    clean = weight.detach().clone()
+    with torch.no_grad():
+        weight[:] = float("inf")
+        saver.save()
+        assert store.paths() == []
+        assert f"{name} is not finite: no checkpoint was saved" in caplog.text
+        weight[:] = clean
     saver.save()
-    assert store.load_latest()[0]["steps"] == 100
+    assert len(store.paths()) == 1
 
 
 def test_crowding_names_flags_that_give_as_many_environments():

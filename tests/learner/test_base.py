@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import gymnasium as gym
@@ -15,7 +16,10 @@ from sampler.learner.algorithms.a2c import A2C, A2CConfig
 from sampler.learner.algorithms.appo import APPO, APPOConfig
 from sampler.learner.algorithms.impala import IMPALA, IMPALAConfig
 from sampler.learner.algorithms.ppo import PPO, PPOConfig
-from sampler.learner.base import resolve_precision
+from sampler.learner.algorithms.stale_steps import PATIENCE
+from sampler.learner.base import Explores, Learner, Replays
+from sampler.learner.config import LearnerConfig
+from sampler.learner.precision import resolve_precision
 from sampler.models import ModelConfig, make_model
 from sampler.models.device import choose_device, has_native_bfloat16
 
@@ -213,12 +217,40 @@ def test_old_steps_get_no_weight_and_are_counted(tiny_model, random_fields, batc
     part = learner.rollout(batch_from(fields, DISCRETE))
     assert not part.valid[:2].any()
     assert torch.equal(part.valid[2:], part.real[2:])
-    assert learner.stale_steps == int(part.real[:2].sum())
+    assert learner.stale.count == int(part.real[:2].sum())
     metrics = learner.update(batch_from(fields, DISCRETE), no_publish)
     assert metrics["perf/stale_steps"] == 2 * int(part.real[:2].sum())
     assert metrics["perf/policy_lag_max"] == 5
     assert metrics["perf/policy_lag_min"] == 3
     assert metrics["perf/valid_fraction"] == pytest.approx(float(part.valid.float().mean()))
+
+
+def test_a_lag_bound_that_leaves_out_most_steps_is_said_once(
+    tiny_model, random_fields, batch_from, caplog
+):
+    model = tiny_model(DISCRETE)
+    fields = random_fields(model, DISCRETE)
+    fields["policy_version"][:3] = 1  # three of four rows
+    learner = learner_of("appo", model, DISCRETE, max_policy_lag=4)
+    learner.version = 6
+    for _ in range(3 * PATIENCE):
+        learner.update(batch_from(fields, DISCRETE), no_publish)
+    (record,) = caplog.records
+    assert record.name == "fastrl"
+    assert re.search(r"max_policy_lag=4 leaves out \d\d% of the steps", record.getMessage())
+
+
+def test_a_lag_bound_that_leaves_out_few_steps_is_not_said(
+    tiny_model, random_fields, batch_from, caplog
+):
+    model = tiny_model(DISCRETE)
+    fields = random_fields(model, DISCRETE)
+    fields["policy_version"][:1] = 1
+    learner = learner_of("appo", model, DISCRETE, max_policy_lag=4)
+    learner.version = 6
+    for _ in range(2 * PATIENCE):
+        learner.update(batch_from(fields, DISCRETE), no_publish)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -254,7 +286,7 @@ def test_normalized_rewards_follow_a_lane_in_time(tiny_model, random_fields, bat
     for order in ([0, 1], [1, 0]):
         learner = learner_of("appo", model, DISCRETE, normalize_rewards=True)
         learner.rollout(batch_from({n: a[order] for n, a in fields.items()}, DISCRETE))
-        states.append(learner.reward_scaler.state())
+        states.append(learner.reward_scaler.state_dict())
     for name in states[0]:
         torch.testing.assert_close(states[0][name], states[1][name])
 
@@ -308,20 +340,31 @@ def test_gradient_norm_is_clipped(tiny_model, norm):
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (APPOConfig, {"learning_rate": 0.0}, "learning_rate=0.0 must be greater than 0"),
-        (APPOConfig, {"gamma": 1.5}, "gamma=1.5 must be at most 1"),
-        (APPOConfig, {"clip": float("nan")}, "clip=nan must be greater than 0"),
-        (APPOConfig, {"minibatches": 0}, "minibatches=0 must be at least 1"),
+        (APPOConfig, {"learning_rate": 0.0}, "learning_rate=0.0 must be a number greater than 0"),
+        (APPOConfig, {"gamma": 1.5}, "gamma=1.5 must be a number of at least 0 and of at most 1"),
+        (APPOConfig, {"clip": float("nan")}, "clip=nan must be a number greater than 0"),
+        (APPOConfig, {"minibatches": 0}, "minibatches=0 must be a whole number of at least 1"),
         (APPOConfig, {"publish_every": "week"}, "publish_every='week' is not"),
         (PPOConfig, {"optimiser": "sgd"}, "optimiser='sgd' is not one of"),
-        (PPOConfig, {"value_clip": -1.0}, "value_clip=-1.0 must be at least 0"),
+        (PPOConfig, {"value_clip": -1.0}, "value_clip=-1.0 must be a number of at least 0"),
         (IMPALAConfig, {"reduction": "max"}, "reduction='max' is not"),
-        (A2CConfig, {"lambda_": -0.1}, "lambda_=-0.1 must be at least 0"),
+        (APPOConfig, {"learning_rate": "fast"}, "learning_rate='fast' must be a number"),
+        (APPOConfig, {"entropy_coef": float("inf")}, "entropy_coef=inf must be a number"),
+        (PPOConfig, {"epochs": 1.5}, "epochs=1.5 must be a whole number"),
+        (A2CConfig, {"normalize_advantages": "no"}, "'no' must be True or False"),
+        (A2CConfig, {"lambda_": -0.1}, "lambda_=-0.1 must be a number of at least 0"),
     ],
 )
 def test_bad_settings_are_refused(config, changes, message):
     with pytest.raises(ConfigError, match=message):
         config(**changes)
+
+
+def test_a_bound_may_be_infinite():
+    config = APPOConfig(clip_rho=float("inf"), value_clip=float("inf"), max_grad_norm=float("inf"))
+    assert config.clip_rho == float("inf")
+    with pytest.raises(ConfigError, match="clip_rho=nan"):
+        replace(config, clip_rho=float("nan"))
 
 
 def test_unsuitable_samplers_are_refused(tiny_model):
@@ -330,11 +373,28 @@ def test_unsuitable_samplers_are_refused(tiny_model):
         learner_of("ppo", tiny_model(DISCRETE), DISCRETE).check_sampler(sampler)
     with pytest.raises(ConfigError, match="minibatches=3 exceeds the 2 rows"):
         learner_of("appo", tiny_model(DISCRETE), DISCRETE, minibatches=3).check_sampler(sampler)
+    wide = replace(sampler, envs_per_worker=8, batch=8)
+    with pytest.raises(ConfigError, match=r"minibatches=3 does not divide the 8 rows.*use 2 or 4"):
+        learner_of("appo", tiny_model(DISCRETE), DISCRETE, minibatches=3).check_sampler(wide)
+    synchronous = replace(wide, sync=True)
+    with pytest.raises(ConfigError, match="minibatches=3 does not divide the 8 rows"):
+        learner_of("ppo", tiny_model(DISCRETE, 4), DISCRETE, minibatches=3).check_sampler(
+            synchronous
+        )
+    learner_of("ppo", tiny_model(DISCRETE), DISCRETE, minibatches=3).check_sampler(synchronous)
     with pytest.raises(ConfigError, match="overlap=1"):
         learner_of("impala", tiny_model(DISCRETE), DISCRETE).check_sampler(
             replace(sampler, overlap=1)
         )
     learner_of("ppo", tiny_model(DISCRETE), DISCRETE).check_sampler(replace(sampler, sync=True))
+
+
+def test_the_base_is_abstract(tiny_model):
+    with pytest.raises(TypeError, match=r"abstract method '?update"):
+        Learner(tiny_model(DISCRETE), OBS, DISCRETE, LearnerConfig())
+    learner = APPO(tiny_model(DISCRETE), OBS, DISCRETE, APPOConfig(), device="cpu")
+    assert not isinstance(learner, Explores)
+    assert not isinstance(learner, Replays)
 
 
 def test_device_and_precision(tiny_model):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -120,6 +122,25 @@ def test_a_kill_while_saving_leaves_the_old_file(tmp_path, monkeypatch, moment):
         with pytest.raises(SystemExit):
             save(path, state(2))
     assert load(path)["number"] == 1
+
+
+def test_saving_takes_no_memory_for_a_second_state(tmp_path):
+    """As much as a replay may have: reading all of it back would double it."""
+    program = """
+import resource, sys, torch
+from pathlib import Path
+from sampler.learner.checkpoint import save
+
+state = {"replay": torch.ones(50_000_000)}
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+save(Path(sys.argv[1]), state)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    path = tmp_path / "a.pt"
+    command = [sys.executable, "-c", program, str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert path.stat().st_size > 200_000_000  # bytes
+    assert int(result.stdout) < 50_000  # KiB
 
 
 def test_a_refusing_disk_is_one_line(tmp_path, monkeypatch):

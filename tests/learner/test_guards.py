@@ -74,7 +74,7 @@ def test_a_bad_reward_does_not_spoil_the_statistics(tiny_model, random_fields, b
     assert learner.guard.skipped == 1
     learner.update(batch_from(fields, ACTIONS), lambda: None)
     assert learner.guard.skipped == 1
-    assert all(torch.isfinite(x).all() for x in learner.reward_scaler.state().values())
+    assert all(torch.isfinite(x).all() for x in learner.reward_scaler.state_dict().values())
 
 
 def test_rows_that_were_given_up_may_hold_anything(tiny_model, random_fields, batch_from):

@@ -242,7 +242,7 @@ def test_bounded_actions_is_known_to_distribution_for(build):
     [
         ({"encoder": "vgg"}, "encoder='vgg' is not one of auto, nature, impala, mlp"),
         ({"core": "rnn"}, "core='rnn'"),
-        ({"core_size": 0}, "core_size=0 must be at least 1"),
+        ({"core_size": 0}, "core_size=0 must be a whole number of at least 1"),
         ({"hidden": (64, 0)}, "hidden="),
         ({"previous_inputs": True}, "previous_inputs=True needs a core"),
     ],

@@ -18,7 +18,7 @@ from sampler import EnvError, Sampler, SamplerConfig
 from sampler.envs.counter import CounterEnv
 from sampler.errors import StateError
 from sampler.learner.algorithms import r2d2
-from sampler.learner.presets.registry import ALGORITHMS
+from sampler.learner.algorithms.registry import ALGORITHMS
 from sampler.learner.trainer import Trainer
 from sampler.models import ModelConfig
 from sampler.rollout_worker import replayable

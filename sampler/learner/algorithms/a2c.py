@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from sampler.checks import check_flags
 from sampler.learner.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from sampler.learner.base import Publish
 from sampler.learner.functional.losses import policy_gradient_loss, value_loss
@@ -26,6 +27,10 @@ class A2CConfig(ActorCriticConfig):
     lambda_: float = 1.0
     normalize_advantages: bool = False
     """Give the advantages of a batch mean 0 and standard deviation 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_flags(self, "normalize_advantages")
 
 
 class A2C(ActorCritic):

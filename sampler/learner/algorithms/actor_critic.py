@@ -12,8 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sampler.checks import check_flags, check_numbers
 from sampler.errors import ConfigError
-from sampler.learner.base import Learner, LearnerConfig, Publish, check_range
+from sampler.learner.algorithms.stale_steps import StaleSteps
+from sampler.learner.base import Learner, Publish
+from sampler.learner.config import LearnerConfig
 from sampler.learner.functional.losses import (
     Reduction,
     approximate_kl,
@@ -54,9 +57,12 @@ class ActorCriticConfig(LearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("lambda_",), least=0.0, most=1.0)
-        check_range(self, ("entropy_coef", "value_coef", "reward_clip"), least=0.0)
-        check_range(self, ("max_policy_lag",), least=0)
+        check_numbers(self, "lambda_", least=0, most=1)
+        check_numbers(self, "entropy_coef", "value_coef", least=0)
+        check_numbers(self, "reward_clip", least=0, infinite=True)
+        check_numbers(self, "reward_scale")
+        check_numbers(self, "max_policy_lag", whole=True, least=0)
+        check_flags(self, "normalize_rewards")
 
 
 @dataclass(frozen=True)
@@ -143,8 +149,7 @@ class ActorCritic(Learner):
         self.reward_scaler = RewardScaler(config.gamma) if config.normalize_rewards else None
         self.lags: dict[str, float] = {}
         """Lag figures of the batch in hand."""
-        self.stale_steps = 0
-        """Steps so far that `max_policy_lag` left out."""
+        self.stale = StaleSteps(config.max_policy_lag)
 
     @property
     def recurrent(self) -> bool:
@@ -166,8 +171,7 @@ class ActorCritic(Learner):
         """
         real = batch.mask
         lag = self._lag(batch)
-        valid = real & (lag <= self.config.max_policy_lag)
-        self.stale_steps += int(real.sum() - valid.sum())
+        valid = self.stale.left(lag, real)
         self.lags = lag_metrics(lag, real, valid)
         rewards = self._rewards(batch)
         data = batch.to(self.device)
@@ -295,26 +299,26 @@ class ActorCritic(Learner):
             **self.metrics.means(),
             **self.lags,
             "charts/learning_rate": self.learning_rate,
-            "perf/stale_steps": float(self.stale_steps),
+            "perf/stale_steps": float(self.stale.count),
             "perf/skipped_updates": float(self.guard.skipped),
         }
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
-        state["stale_steps"] = self.stale_steps
+        state["stale_steps"] = self.stale.count
         if self.reward_scaler is not None:
-            state["reward_scaler"] = self.reward_scaler.state()
+            state["reward_scaler"] = self.reward_scaler.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.stale_steps = state["stale_steps"]
+        self.stale.count = state["stale_steps"]
         if self.reward_scaler is not None:
             if "reward_scaler" not in state:
                 raise ConfigError(
                     "the checkpoint has no reward statistics; set normalize_rewards=False"
                 )
-            self.reward_scaler.load_state(state["reward_scaler"])
+            self.reward_scaler.load_state_dict(state["reward_scaler"])
 
 
 def row_slices(rows: int, parts: int) -> list[slice]:
@@ -324,9 +328,23 @@ def row_slices(rows: int, parts: int) -> list[slice]:
 
 
 def check_minibatches(minibatches: int, items: int, name: str = "rows") -> None:
-    """Raise ConfigError where a batch has too few rows (or steps) for the minibatches."""
+    """Raise ConfigError where a batch's rows (or steps) are fewer than its minibatches."""
     if minibatches > items:
         raise ConfigError(
             f"minibatches={minibatches} exceeds the {items} {name} of a batch; "
             f"use at most {items}, or a larger batch"
+        )
+
+
+def check_equal_minibatches(minibatches: int, rows: int) -> None:
+    """Raise ConfigError where some minibatch of a batch's rows would be larger than others: a row
+    in it would count less than others do."""
+    check_minibatches(minibatches, rows)
+    if rows % minibatches:
+        divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+        below = max(n for n in divisors if n < minibatches)
+        above = min(n for n in divisors if n > minibatches)
+        raise ConfigError(
+            f"minibatches={minibatches} does not divide the {rows} rows of a batch; "
+            f"use {below} or {above}, or another batch"
         )

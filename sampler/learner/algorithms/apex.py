@@ -5,6 +5,7 @@ Plain DQN is the same learner with uniform replay, one step and few lanes.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from sampler.batch import SequenceBatch
+from sampler.checks import check_choice, check_numbers
 from sampler.envs import make
 from sampler.errors import ConfigError
-from sampler.learner.algorithms.q_learner import FEWER, QLearner, QLearnerConfig
-from sampler.learner.base import check_range
+from sampler.learner.algorithms.q_learner import SMALLER_REPLAY, QLearner
+from sampler.learner.algorithms.q_learner_config import QLearnerConfig
 from sampler.learner.functional.targets import double_q_values, n_step_targets
 from sampler.learner.replay.hindsight import Hindsight
 from sampler.learner.replay.sequence_replay import capacity_in_rows, row_fields
@@ -48,11 +50,8 @@ class ApeXConfig(QLearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("hindsight_goals",), least=1)
-        if self.hindsight not in ("none", "future", "final", "episode"):
-            raise ConfigError(
-                f"hindsight={self.hindsight!r} is not one of none, future, final, episode"
-            )
+        check_numbers(self, "hindsight_goals", whole=True, least=1)
+        check_choice(self, "hindsight", ("none", "future", "final", "episode"))
         if self.hindsight != "none" and self.prioritised:
             raise ConfigError(
                 f"alpha={self.alpha} with hindsight={self.hindsight!r}: priorities of replaced "
@@ -151,7 +150,7 @@ class ApeX(QLearner):
             config.alpha,
             config.beta,
             path=config.replay_path,
-            remedy=FEWER,
+            remedy=SMALLER_REPLAY,
             max_bytes=config.replay_bytes,
         )
 
@@ -229,13 +228,22 @@ class ApeX(QLearner):
         return network.step(obs, self._state, self._is_first)[0]["q_values"].float()
 
 
+class DQN(ApeX):
+    """The same with other settings: one step, uniform replay and few lanes (Mnih et al. 2015)."""
+
+    @classmethod
+    def saved_name(cls) -> str:
+        return ApeX.saved_name()  # as in all checkpoints so far: nothing in them differs
+
+
 def hindsight_of(
     env: str | Callable[..., Any],
     env_kwargs: Mapping[str, Any] | None = None,
     strategy: Literal["future", "final", "episode"] = "future",
     goals: int = 4,
 ) -> Hindsight:
-    """Goal replacement with the rewards and ends of an environment of its own.
+    """Goal replacement with the rewards and ends of an environment of its own, which is closed when
+    the result is no longer used.
 
     Raises ConfigError for an environment without goals: it needs Dict observations with
     `achieved_goal` and `desired_goal`, and `compute_reward`.
@@ -247,10 +255,13 @@ def hindsight_of(
     )
     inner = made.unwrapped
     if not has_goals or not hasattr(inner, "compute_reward"):
+        made.close()
         raise ConfigError(
             f"env={env!r} has no goals to replace; use hindsight=none, or an environment with "
             "achieved_goal, desired_goal and compute_reward"
         )
-    return Hindsight(
+    hindsight = Hindsight(
         inner.compute_reward, getattr(inner, "compute_terminated", None), strategy, goals
     )
+    weakref.finalize(hindsight, made.close)
+    return hindsight

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from sampler.errors import ConfigError
+from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.learner.algorithms.actor_critic import (
     ActorCritic,
     ActorCriticConfig,
     Prediction,
     Rollout,
-    check_minibatches,
+    check_equal_minibatches,
     row_slices,
 )
-from sampler.learner.base import Publish, check_range
+from sampler.learner.base import Publish
 from sampler.learner.functional.losses import clip_fraction, ppo_loss, value_loss
 from sampler.learner.functional.normalize import normalize_advantages
 from sampler.learner.functional.targets import gae, vtrace
@@ -56,11 +56,11 @@ class APPOConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("clip", "clip_rho", "clip_c"), above=0.0)
-        check_range(self, ("value_clip",), least=0.0)
-        check_range(self, ("epochs", "minibatches"), least=1)
-        if self.publish_every not in ("minibatch", "batch"):
-            raise ConfigError(f"publish_every={self.publish_every!r} is not minibatch or batch")
+        check_numbers(self, "clip", "clip_rho", "clip_c", above=0, infinite=True)
+        check_numbers(self, "value_clip", least=0, infinite=True)
+        check_numbers(self, "epochs", "minibatches", whole=True, least=1)
+        check_flags(self, "with_vtrace", "normalize_advantages")
+        check_choice(self, "publish_every", ("minibatch", "batch"))
 
 
 class APPO(ActorCritic):
@@ -70,7 +70,7 @@ class APPO(ActorCritic):
 
     def check_sampler(self, config: SamplerConfig) -> None:
         super().check_sampler(config)
-        check_minibatches(self.config.minibatches, config.batch)
+        check_equal_minibatches(self.config.minibatches, config.batch)
 
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         rollout = self.rollout(batch)

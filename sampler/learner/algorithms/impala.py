@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Literal
 
-from sampler.errors import ConfigError
+from sampler.checks import check_choice, check_numbers
 from sampler.learner.algorithms.actor_critic import ActorCritic, ActorCriticConfig
-from sampler.learner.base import Publish, check_range
+from sampler.learner.base import Publish
 from sampler.learner.functional.losses import policy_gradient_loss, reduce, value_loss
 from sampler.learner.functional.targets import vtrace
 
@@ -39,9 +39,8 @@ class IMPALAConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("clip_rho", "clip_pg_rho", "clip_c"), above=0.0)
-        if self.reduction not in ("sum", "mean"):
-            raise ConfigError(f"reduction={self.reduction!r} is not sum or mean")
+        check_numbers(self, "clip_rho", "clip_pg_rho", "clip_c", above=0, infinite=True)
+        check_choice(self, "reduction", ("sum", "mean"))
 
 
 class IMPALA(ActorCritic):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sampler.batch import SequenceBatch
+from sampler.learner.gradient_descent import GradientDescent
 from sampler.models import ModelConfig
 from sampler.models.observations import Encoder, Observations
 from sampler.spaces import map_leaves
@@ -49,7 +50,9 @@ class InitialStates:
         observation_space: gym.Space,
         device: torch.device,
         learning_rate: float,
+        max_non_finite: int,
     ) -> None:
+        """learning_rate, max_non_finite: of the network's own updates."""
         self.kind = kind
         self._model = model
         shape = tuple(model.initial_state(1).shape[1:])
@@ -57,7 +60,8 @@ class InitialStates:
         self._network: StateNetwork | None = None
         if kind == "learned" and self._recurrent:
             self._network = StateNetwork(observation_space, shape).to(device)
-            self._optimiser = torch.optim.Adam(self._network.parameters(), learning_rate)
+            optimiser = torch.optim.Adam(self._network.parameters(), learning_rate)
+            self._descent = GradientDescent(self._network, optimiser, 0.0, max_non_finite)
 
     def __call__(self, batch: SequenceBatch) -> Tensor:
         """States [B, *state] before the first step of the rows of `batch` (tensors)."""
@@ -71,18 +75,17 @@ class InitialStates:
     def learn(self, batch: SequenceBatch) -> Tensor | None:
         """One step of the network towards the stored states; its squared error, a scalar.
 
-        None where there is no network. Rows that begin an episode count nothing: their state is
-        known to be zero.
+        None where there is no network, or where the error is not finite, which changes nothing.
+        Rows that begin an episode count nothing: their state is known to be zero. Raises
+        NonFiniteError where too many in a row are not finite.
         """
         if self._network is None:
             return None
         errors = self._network(self._first(batch)) - batch.rnn_state
         known = batch.is_first[:, :1].flatten()
         loss = errors.square().flatten(1).mean(1).masked_fill(known, 0.0).mean()
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self._optimiser.step()
-        return loss.detach()
+        made = self._descent.step(loss, {"losses/initial_state": loss}) is not None
+        return loss.detach() if made else None
 
     @staticmethod
     def _first(batch: SequenceBatch) -> Any:
@@ -93,10 +96,10 @@ class InitialStates:
             return {}
         return {
             "network": self._network.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
+            "optimiser": self._descent.optimiser.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self._network is not None:
             self._network.load_state_dict(state["network"])
-            self._optimiser.load_state_dict(state["optimiser"])
+            self._descent.optimiser.load_state_dict(state["optimiser"])

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sampler.checks import check_flags, check_numbers
 from sampler.learner.algorithms.actor_critic import (
     ActorCritic,
     ActorCriticConfig,
     Rollout,
+    check_equal_minibatches,
     check_minibatches,
     row_slices,
 )
-from sampler.learner.base import Publish, check_range
+from sampler.learner.base import Publish
 from sampler.learner.functional.losses import approximate_kl, clip_fraction, ppo_loss, value_loss
 from sampler.learner.functional.normalize import normalize_advantages
 from sampler.learner.functional.targets import gae
@@ -48,9 +50,10 @@ class PPOConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("clip",), above=0.0)
-        check_range(self, ("value_clip", "target_kl"), least=0.0)
-        check_range(self, ("epochs", "minibatches"), least=1)
+        check_numbers(self, "clip", above=0, infinite=True)
+        check_numbers(self, "value_clip", "target_kl", least=0, infinite=True)
+        check_numbers(self, "epochs", "minibatches", whole=True, least=1)
+        check_flags(self, "normalize_advantages")
 
 
 class PPO(ActorCritic):
@@ -61,15 +64,32 @@ class PPO(ActorCritic):
 
     def check_sampler(self, config: SamplerConfig) -> None:
         super().check_sampler(config)
-        items = config.batch if self.recurrent else config.batch * config.rollout
-        check_minibatches(self.config.minibatches, items, "rows" if self.recurrent else "steps")
+        if self.recurrent:
+            check_equal_minibatches(self.config.minibatches, config.batch)
+        else:  # of the steps that are real, whose number varies
+            steps = config.batch * config.rollout
+            check_minibatches(self.config.minibatches, steps, "steps")
 
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         rollout = self.rollout(batch)
         if not rollout.valid.any():
             return self.finish(rollout, publish)
-        # The last observation's value is not stored, so one pass computes all of them: it also
-        # gives a recurrent model its state there, and makes old and new values equally precise.
+        rollout, advantages = self.evaluated(rollout)
+        targets = advantages + rollout.values
+        for _ in range(self.config.epochs):
+            divergence = 0.0
+            for part, index in self.minibatches(rollout):
+                divergence = self._learn(part, advantages[index], targets[index])
+            if 0 < self.config.target_kl < divergence:
+                break
+        return self.finish(rollout, publish)
+
+    def evaluated(self, rollout: Rollout) -> tuple[Rollout, Tensor]:
+        """`rollout` with the values that the model gives it now, and its advantages [B, T].
+
+        The last observation's value is not stored, so one pass computes all of them: it also gives
+        a recurrent model its state there, and makes old and new values equally precise.
+        """
         with torch.no_grad():
             values = self.predict(rollout).values
         advantages = gae(
@@ -80,17 +100,9 @@ class PPO(ActorCritic):
             rollout.cuts,
             lambda_=self.config.lambda_,
         )
-        rollout = replace(rollout, values=values[:, :-1])
-        targets = advantages + rollout.values
-        for _ in range(self.config.epochs):
-            divergence = 0.0
-            for part, index in self._minibatches(rollout):
-                divergence = self._learn(part, advantages[index], targets[index])
-            if 0 < self.config.target_kl < divergence:
-                break
-        return self.finish(rollout, publish)
+        return replace(rollout, values=values[:, :-1]), advantages
 
-    def _minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, Any]]:
+    def minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, Any]]:
         """Disjoint random parts of the valid steps, and what picks the same from [B, T] tensors.
 
         Recurrent models get rows; others get single steps, as rows of length 1.
@@ -114,7 +126,7 @@ class PPO(ActorCritic):
     def _learn(self, part: Rollout, advantages: Tensor, targets: Tensor) -> float:
         """One optimiser step; returns the approximate KL from the acting policy if it is watched.
 
-        part: as from `_minibatches`; advantages, targets: [b, T] of its steps.
+        part: as from `minibatches`; advantages, targets: [b, T] of its steps.
         """
         config, valid = self.config, part.valid
         now = self.predict(part)

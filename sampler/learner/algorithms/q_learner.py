@@ -10,8 +10,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +19,8 @@ from torch import Tensor, nn
 
 from sampler.batch import SequenceBatch
 from sampler.errors import ConfigError
-from sampler.learner.base import Learner, LearnerConfig, Publish, check_range
+from sampler.learner.algorithms.q_learner_config import QLearnerConfig
+from sampler.learner.base import Explores, Learner, Publish, Replays
 from sampler.learner.functional.losses import huber
 from sampler.learner.functional.normalize import RewardScaler
 from sampler.learner.functional.schedules import LinearSchedule
@@ -29,7 +29,6 @@ from sampler.learner.replay.ratio import ReplayRatio
 from sampler.learner.replay.row_storage import Fields
 from sampler.learner.replay.sequence_replay import SequenceReplay
 from sampler.learner.replay.transition_replay import TransitionReplay
-from sampler.models import epsilon_ladder
 from sampler.shm.store import StoreSpec
 
 if TYPE_CHECKING:
@@ -38,104 +37,10 @@ if TYPE_CHECKING:
 
 AnyReplay = SequenceReplay | TransitionReplay
 
-FEWER = "lower replay_capacity, or set replay_path to a directory to keep it on disk"
+SMALLER_REPLAY = "lower replay_capacity, or set replay_path to a directory to keep it on disk"
 
 
-@dataclass(frozen=True)
-class QLearnerConfig(LearnerConfig):
-    """Settings of every learner of Q-values."""
-
-    n_step: int = 3
-    """Rewards summed in a target before it bootstraps."""
-    double: bool = True
-    """Let the online network choose the action whose value the target network gives."""
-    batch_size: int = 64
-    """Sequences (R2D2) or transitions (Ape-X, DQN) in an update."""
-    target_every: int = 2500
-    """Updates between two copies of the weights into the target network."""
-    huber: float = 0.0
-    """Errors beyond this count linearly in the loss, not squared; 0: all squared."""
-    reward_scale: float = 1.0
-    """Rewards are multiplied by this before anything else."""
-    reward_clip: float = 0.0
-    """Rewards are clipped to [-reward_clip, reward_clip]; 0: not at all."""
-    normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the discounted return."""
-    replay_ratio: float = 1.0
-    """Steps learned for each step sampled; the learner and the sampler wait for each other."""
-    replay_capacity: int = 100_000
-    """Agent steps that the replay holds."""
-    replay_gib: float = 0.0
-    """GiB that its rows may take; where that is less, the replay holds fewer steps. 0: no bound."""
-    replay_path: str | None = None
-    """Directory to keep the replay in, in an unnamed file; None: in memory."""
-    save_replay: bool = False
-    """Save the replay with every checkpoint."""
-    learning_starts: int = 1_000
-    """Agent steps in the replay before the first update, or as many as it can hold."""
-    alpha: float = 0.6
-    """Exponent of priorities when sampling; 0: uniform replay."""
-    beta: float = 0.4
-    """Exponent of the importance weights that correct for it."""
-    beta_end: float | None = None
-    """What it changes to, linearly until the last step; None: it stays."""
-    exploration: Literal["ladder", "anneal"] = "ladder"
-    """Random actions. ladder: lane i of N takes them with probability
-    base ** (1 + exponent i / (N - 1)); anneal: all lanes alike, ever fewer."""
-    exploration_base: float = 0.4
-    """Probability in the ladder's first lane."""
-    exploration_exponent: float = 7.0
-    """Steepness of the ladder."""
-    exploration_start: float = 1.0
-    """Annealed probability at the first step."""
-    exploration_end: float = 0.05
-    """Annealed probability after the last annealed step."""
-    exploration_steps: int = 10_000
-    """Agent steps over which the annealed probability falls."""
-    publish_every: int = 50
-    """Updates after which the policy workers get new weights, beside the end of every batch."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range(self, ("replay_ratio", "reward_scale"), above=0.0)
-        check_range(self, ("huber", "reward_clip", "alpha", "beta", "replay_gib"), least=0.0)
-        if self.beta_end is not None:
-            check_range(self, ("beta_end",), least=0.0)
-        check_range(self, ("n_step", "batch_size", "target_every", "publish_every"), least=1)
-        check_range(self, ("replay_capacity",), least=1)
-        check_range(self, ("learning_starts", "exploration_steps"), least=0)
-        names = ("exploration_base", "exploration_start", "exploration_end")
-        check_range(self, names, least=0.0, most=1.0)
-        check_range(self, ("exploration_exponent",), least=0.0)
-        if self.exploration not in ("ladder", "anneal"):
-            raise ConfigError(f"exploration={self.exploration!r} is not one of ladder, anneal")
-        if self.learning_starts > self.replay_capacity:
-            raise ConfigError(
-                f"learning_starts={self.learning_starts} exceeds "
-                f"replay_capacity={self.replay_capacity}: learning would never start"
-            )
-
-    @property
-    def prioritised(self) -> bool:
-        """Whether priorities make any difference."""
-        return self.alpha > 0
-
-    @property
-    def replay_bytes(self) -> int | None:
-        """Bound of the replay's rows in bytes; None without one."""
-        return int(self.replay_gib * 2**30) if self.replay_gib else None
-
-    def epsilons(self, lanes: int, steps: int) -> np.ndarray:
-        """Probability of a random action in every lane after `steps` agent steps, float [lanes]."""
-        if self.exploration == "ladder":
-            return epsilon_ladder(lanes, self.exploration_base, self.exploration_exponent).numpy()
-        schedule = LinearSchedule(
-            self.exploration_start, self.exploration_end, self.exploration_steps
-        )
-        return np.full(lanes, schedule(steps))
-
-
-class QLearner(Learner):
+class QLearner(Learner, Explores, Replays):
     """A learner whose model gives Q-values; subclasses say what is replayed and how it is learned.
 
     The replay is made by `prepare`, or else when the first batch shows what its rows look like.
@@ -198,7 +103,7 @@ class QLearner(Learner):
 
     def prepare(self, sampler: Sampler) -> None:
         if self.replay is None:
-            self._open_replay(sampler.empty_batch())
+            self.open_replay(sampler.empty_batch())
 
     @property
     def saved_replay_bytes(self) -> int:
@@ -213,15 +118,9 @@ class QLearner(Learner):
 
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
         config = self.config
-        if self.replay is None:
-            self._open_replay(batch)
         lags = self._lags(batch)
         new_steps = int(batch.mask[:, batch.spec.overlap :].sum())
-        rows = self._real_rows(batch)
-        if len(rows):
-            self._update_normalizer(rows)
-            self._count_rewards(rows)
-            self.insert(rows)
+        self.store(batch)
         if self.stored_steps >= config.learning_starts or self._full:
             self.ratio.sampled += new_steps
         due = self.ratio.due(self.steps_per_update)
@@ -240,6 +139,17 @@ class QLearner(Learner):
             "perf/replay_steps": float(self.stored_steps),
             "perf/skipped_updates": float(self.guard.skipped),
         }
+
+    def store(self, batch: SequenceBatch) -> None:
+        """Take the rows of `batch` that were not given up into the replay, and what they say about
+        rewards and observations into the statistics."""
+        if self.replay is None:
+            self.open_replay(batch)
+        rows = self._real_rows(batch)
+        if len(rows):
+            self._update_normalizer(rows)
+            self._count_rewards(rows)
+            self.insert(rows)
 
     def exploration(self, lanes: int, steps: int) -> np.ndarray:
         return self.config.epsilons(lanes, steps)
@@ -264,7 +174,11 @@ class QLearner(Learner):
         end takes a step of a row that starts none."""
         return self.replay is not None and self.replay.storage.full
 
-    def _open_replay(self, batch: SequenceBatch) -> None:
+    def open_replay(self, batch: SequenceBatch) -> None:
+        """Make the replay, for rows like those of `batch`, and fill it with what was saved of it.
+
+        Raises ConfigError where it does not fit.
+        """
         self._check_rows(batch.spec.steps, batch.spec.overlap)
         self.replay = self.make_replay(batch)
         self._buffers = self.replay.buffers(self.config.batch_size)
@@ -274,7 +188,7 @@ class QLearner(Learner):
                 for name, array in self._buffers.items()
             }
         if self._saved_replay:
-            self.replay.load(self._saved_replay)
+            self.replay.load_state_dict(self._saved_replay)
             self._saved_replay = {}
 
     def _real_rows(self, batch: SequenceBatch) -> SequenceBatch:
@@ -357,12 +271,12 @@ class QLearner(Learner):
         state["target"] = self.target.state_dict()
         state["ratio"] = self.ratio.state_dict()
         if self.reward_scaler is not None:
-            state["reward_scaler"] = self.reward_scaler.state()
+            state["reward_scaler"] = self.reward_scaler.state_dict()
         state["random"]["replay"] = self.generator.bit_generator.state
         if self.config.save_replay and self.replay is not None:
             state["replay"] = {  # without a copy, except of what may only be read
                 name: torch.from_numpy(array if array.flags.writeable else array.copy())
-                for name, array in self.replay.state().items()
+                for name, array in self.replay.state_dict().items()
             }
         return state
 
@@ -379,11 +293,11 @@ class QLearner(Learner):
                 raise ConfigError(
                     "the checkpoint has no reward statistics; set normalize_rewards=False"
                 )
-            self.reward_scaler.load_state(state["reward_scaler"])
+            self.reward_scaler.load_state_dict(state["reward_scaler"])
         self.generator.bit_generator.state = state["random"]["replay"]
         if "replay" in state:
             saved = {name: tensor.cpu().numpy() for name, tensor in state["replay"].items()}
             if self.replay is None:
                 self._saved_replay = saved
             else:
-                self.replay.load(saved)
+                self.replay.load_state_dict(saved)

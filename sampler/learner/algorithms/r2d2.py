@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from sampler.batch import SequenceBatch
+from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
 from sampler.learner.algorithms.initial_states import InitialStates
-from sampler.learner.algorithms.q_learner import FEWER, QLearner, QLearnerConfig
+from sampler.learner.algorithms.q_learner import SMALLER_REPLAY, QLearner
+from sampler.learner.algorithms.q_learner_config import QLearnerConfig
 from sampler.learner.algorithms.state_drift import RowLinks, delta_q
-from sampler.learner.base import check_range
 from sampler.learner.functional.losses import reduce
 from sampler.learner.functional.targets import (
     IDENTITY,
@@ -65,12 +66,12 @@ class R2D2Config(QLearnerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, ("burn_in",), least=0)
-        check_range(self, ("sequence",), least=2)
-        check_range(self, ("shift",), least=1)
-        check_range(self, ("eta",), least=0.0, most=1.0)
-        if self.init_state not in ("stored", "zero", "learned"):
-            raise ConfigError(f"init_state={self.init_state!r} is not one of stored, zero, learned")
+        check_numbers(self, "burn_in", whole=True, least=0)
+        check_numbers(self, "sequence", whole=True, least=2)
+        check_numbers(self, "shift", whole=True, least=1)
+        check_numbers(self, "eta", least=0, most=1)
+        check_flags(self, "value_rescaling")
+        check_choice(self, "init_state", ("stored", "zero", "learned"))
         if self.shift > self.sequence:
             raise ConfigError(
                 f"shift={self.shift} exceeds sequence={self.sequence}: the steps in between would "
@@ -109,7 +110,12 @@ class R2D2(QLearner):
         super().__init__(model, observation_space, action_space, config, device, precision)
         self.transform = RESCALE if config.value_rescaling else IDENTITY
         self.initial_states = InitialStates(
-            config.init_state, self.model, observation_space, self.device, config.learning_rate
+            config.init_state,
+            self.model,
+            observation_space,
+            self.device,
+            config.learning_rate,
+            config.max_non_finite,
         )
         self.links: RowLinks | None = None
         self._saved_links: Fields = {}
@@ -136,17 +142,17 @@ class R2D2(QLearner):
             config.alpha,
             config.beta,
             path=config.replay_path,
-            remedy=FEWER,
+            remedy=SMALLER_REPLAY,
             max_bytes=config.replay_bytes,
         )
         if config.overlap and batch.spec.has_state:
             self.links = RowLinks(replay.storage.capacity, config.shift)
         return replay
 
-    def _open_replay(self, batch: SequenceBatch) -> None:
-        super()._open_replay(batch)
+    def open_replay(self, batch: SequenceBatch) -> None:
+        super().open_replay(batch)
         if self.links is not None and self._saved_links:
-            self.links.load(self._saved_links)
+            self.links.load_state_dict(self._saved_links)
 
     def insert(self, batch: SequenceBatch) -> None:
         assert self.replay is not None
@@ -211,7 +217,7 @@ class R2D2(QLearner):
         if (error := self.initial_states.learn(batch)) is not None:
             self.metrics.add({"losses/initial_state": error})
         if self.links is not None and self.updates % DRIFT_EVERY == 0:
-            self._measure_drift(batch, rows, state)
+            self.metrics.add(self.drift(batch, rows, state))
         return made
 
     def td_errors(self, batch: SequenceBatch, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -274,15 +280,20 @@ class R2D2(QLearner):
         )
         return targets - self.taken(q_values, batch.actions[:, learned])
 
-    def _measure_drift(self, batch: SequenceBatch, rows: np.ndarray, state: Tensor) -> None:
-        """Compare stored with recomputed states where the next row of the lane is there too."""
+    def drift(self, batch: SequenceBatch, rows: np.ndarray, state: Tensor) -> dict[str, Tensor]:
+        """How far stored states are from recomputed ones (`delta_q`), as metrics, where the next
+        row of the lane is there, too.
+
+        batch: replayed rows, tensors; rows: their serial numbers [n]; state: [n, *state] before
+        their first step.
+        """
         assert self.replay is not None
         assert self.links is not None
         following = self.links.following(rows)
         storage = self.replay.storage
         chosen = np.flatnonzero(storage.stored(following))[:DRIFT_ROWS]
         if not len(chosen):
-            return
+            return {}
         slots = storage.slots(following[chosen])
         stored = torch.from_numpy(storage.arrays["rnn_state"][slots]).to(self.device)
         index = torch.from_numpy(chosen).to(self.device)
@@ -291,12 +302,12 @@ class R2D2(QLearner):
             self.model, obs, batch.is_first[index], state[index], stored, self.links.shift
         )
         drift = {"losses/delta_q_first": first, "losses/delta_q_last": last}
-        self.metrics.add({name: value for name, value in drift.items() if not value.isnan()})
+        return {name: value for name, value in drift.items() if not value.isnan()}
 
     def state_dict(self) -> dict[str, Any]:
         state = {**super().state_dict(), "initial_states": self.initial_states.state_dict()}
         if "replay" in state and self.links is not None:
-            state["links"] = {n: torch.from_numpy(a) for n, a in self.links.state().items()}
+            state["links"] = {n: torch.from_numpy(a) for n, a in self.links.state_dict().items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -306,4 +317,4 @@ class R2D2(QLearner):
         if self.links is None:
             self._saved_links = links
         elif links:
-            self.links.load(links)
+            self.links.load_state_dict(links)

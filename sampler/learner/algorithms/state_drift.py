@@ -49,13 +49,13 @@ class RowLinks:
         """The rows that begin inside `rows`, by serial numbers [n]; -1 where none is known."""
         return self._next[rows % len(self._next)]
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, np.ndarray]:
         """Everything, as arrays."""
         awaited = [(lane, *start) for lane, start in self._awaited.items()]
         return {"next": self._next, "awaited": np.array(awaited, np.int64).reshape(-1, 4)}
 
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over the `state()` of links of the same capacity."""
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over the `state_dict()` of links of the same capacity."""
         self._next[:] = state["next"]
         self._awaited = {lane: tuple(start) for lane, *start in state["awaited"].tolist()}
 

@@ -86,7 +86,7 @@ class RunningMeanStd:
         scaled = (values - self.mean.astype(real)) / self.std.astype(real)
         return np.clip(scaled, -self.clip, self.clip, dtype=real)
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """Copies of mean, var and count, float64 tensors."""
         return {
             "mean": torch.tensor(self.mean),
@@ -94,8 +94,12 @@ class RunningMeanStd:
             "count": torch.tensor(self.count, dtype=torch.float64),
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state()` gave."""
+    def state(self) -> dict[str, Tensor]:
+        """The same as `state_dict`."""
+        return self.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict()` gave."""
         self.mean = np.asarray(state["mean"]).astype(np.float64)
         self.var = np.asarray(state["var"]).astype(np.float64)
         self.count = float(state["count"])
@@ -171,41 +175,14 @@ class RewardScaler:
             return (rewards * scale).clamp(-clip, clip)
         return np.clip(rewards * np.float32(scale), -clip, clip)
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         """The statistics' state and the lanes' accumulators."""
-        return {**self.statistics.state(), "returns": torch.tensor(self.returns)}
+        return {**self.statistics.state_dict(), "returns": torch.tensor(self.returns)}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state()` gave."""
-        self.statistics.load_state(state)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what `state_dict()` gave."""
+        self.statistics.load_state_dict(state)
         self.returns = np.asarray(state["returns"]).astype(np.float64)
-
-
-class ExponentialMean:
-    """Exponential moving mean and variance, free of the bias to the initial 0 (Kingma and Ba 2015,
-    section 3)."""
-
-    def __init__(self, decay: float) -> None:
-        self.decay = decay
-        self._first = self._second = self._weight = 0.0
-
-    def update(self, value: float) -> None:
-        """Adds one number."""
-        self._first = self.decay * self._first + (1 - self.decay) * value
-        self._second = self.decay * self._second + (1 - self.decay) * value * value
-        self._weight = self.decay * self._weight + (1 - self.decay)
-
-    @property
-    def mean(self) -> float:
-        """NaN before the first update."""
-        return self._first / self._weight if self._weight else float("nan")
-
-    @property
-    def var(self) -> float:
-        """NaN before the first update."""
-        if not self._weight:
-            return float("nan")
-        return max(self._second / self._weight - self.mean**2, 0.0)
 
 
 @torch.no_grad()

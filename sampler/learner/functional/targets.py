@@ -215,13 +215,6 @@ def two_hot(x: Tensor, low: float, high: float, bins: int) -> Tensor:
     return (1 - (position.unsqueeze(-1) - atoms).abs()).clamp(min=0)
 
 
-@torch.no_grad()
-def zero_discount_on_life_loss(discounts: Tensor, lives: Tensor) -> Tensor:
-    """`discounts` [B, T], 0 where step t lost a life, for `lives` [B, T+1]: a life loss that ends
-    the returns but neither the episode nor the recurrent state (Kapturowski et al., ablations)."""
-    return discounts * (lives[:, 1:] >= lives[:, :-1])
-
-
 def backward_recurrence(decays: Tensor, increments: Tensor) -> Tensor:
     """x_t = increments_t + decays_t x_{t+1}, x_T = 0; both arguments and the result are [B, T].
 

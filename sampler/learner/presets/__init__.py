@@ -1,1 +1,5 @@
-"""What a run starts with: the defaults of every algorithm for every kind of environment."""
+"""What a run starts with: the settings of every algorithm for every kind of environment."""
+
+from sampler.learner.presets.choose import Preset, choose_preset, family_of
+
+__all__ = ["Preset", "choose_preset", "family_of"]

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from sampler.errors import ConfigError
+from sampler.checks import check_choice, check_numbers
 
 RewardFunction = Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
 """(achieved goals [n, ...], desired goals [n, ...], info) -> [n], as gymnasium's goal environments
@@ -63,10 +63,8 @@ class Hindsight:
     goals: int = 4
 
     def __post_init__(self) -> None:
-        if self.strategy not in ("future", "final", "episode"):
-            raise ConfigError(f"strategy={self.strategy!r} is not one of future, final, episode")
-        if self.goals < 0:
-            raise ConfigError(f"goals={self.goals} must be at least 0")
+        check_choice(self, "strategy", ("future", "final", "episode"))
+        check_numbers(self, "goals", whole=True, least=0)
 
     @property
     def ratio(self) -> float:

@@ -118,15 +118,15 @@ class Priorities:
             index[invalid] = generator.integers(self._used, size=int(invalid.sum()))
         return index
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Everything that `load` needs, as arrays."""
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Everything that `load_state_dict` needs, as arrays."""
         return {
             "priorities": self.tree.values[: self._used],
             "max_priority": np.array(self.tree.max_recorded),
         }
 
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over another's `state()`, with the same capacity and alpha."""
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over another's `state_dict()`, with the same capacity and alpha."""
         saved = state["priorities"]
         leaves = np.zeros(self.tree.capacity)
         leaves[: len(saved)] = saved

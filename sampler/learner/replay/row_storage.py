@@ -153,13 +153,13 @@ class RowStorage:
         """Empty arrays [n, *shape] for `take`, to be used again and again."""
         return {name: np.empty((n, *s), d) for name, (s, d) in self.specs.items()}
 
-    def state(self) -> Fields:
+    def state_dict(self) -> Fields:
         """Everything, as arrays: views of the rows stored (`rows.NAME`), `added`, `capacity`."""
         state = {f"rows.{name}": array[: self.size] for name, array in self.arrays.items()}
         return {**state, "added": np.array(self.added), "capacity": np.array(self.capacity)}
 
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over the rows of another storage's `state()`, slot for slot.
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over the rows of another storage's `state_dict()`, slot for slot.
 
         Raises ConfigError where capacity or fields differ.
         """
@@ -180,42 +180,3 @@ class RowStorage:
             saved = state[f"rows.{name}"]
             array[: len(saved)] = saved
         self.added = int(state["added"])
-
-
-def save_arrays(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes named arrays to one file: each name and each array in numpy's own format, in turn.
-
-    The file appears under `path` only when it is whole. Nothing is copied on the way.
-    """
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        for name, array in arrays.items():
-            np.save(file, np.array(name))
-            np.save(file, array)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def load_arrays(path: str | Path) -> Fields:
-    """Reads what `save_arrays` wrote, as memory maps: loading them is one copy from the file."""
-    arrays: Fields = {}
-    with Path(path).open("rb") as file:
-        end = os.fstat(file.fileno()).st_size
-        while file.tell() < end:
-            name = str(np.load(file))
-            version = np.lib.format.read_magic(file)
-            read_header = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = read_header(file)
-            offset, count = file.tell(), int(np.prod(shape))
-            if count:
-                arrays[name] = np.memmap(path, dtype, "r", offset, shape)
-            else:
-                arrays[name] = np.empty(shape, dtype)
-            file.seek(offset + count * dtype.itemsize)
-    return arrays

@@ -11,13 +11,7 @@ import torch
 from torch import Tensor
 
 from sampler.learner.replay.priorities import Normalize, Priorities
-from sampler.learner.replay.row_storage import (
-    Fields,
-    FieldSpecs,
-    RowStorage,
-    load_arrays,
-    save_arrays,
-)
+from sampler.learner.replay.row_storage import Fields, FieldSpecs, RowStorage
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -33,23 +27,15 @@ class Replay:
         """Bytes reserved for the rows."""
         return self.storage.nbytes
 
-    def state(self) -> Fields:
+    def state_dict(self) -> Fields:
         """Everything, as arrays; most are views, so write or copy them before the next `add`."""
-        return {**self.storage.state(), **self.priorities.state()}
+        return {**self.storage.state_dict(), **self.priorities.state_dict()}
 
-    def load(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over the `state()` of a replay with the same fields and capacity, or raises
+    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
+        """Takes over the `state_dict()` of a replay with the same fields and capacity, or raises
         ConfigError."""
-        self.storage.load(state)
-        self.priorities.load(state)
-
-    def save(self, path: str | Path) -> None:
-        """Writes everything to one file, which appears when it is whole."""
-        save_arrays(path, self.state())
-
-    def restore(self, path: str | Path) -> None:
-        """Reads what `save` wrote; see `load`."""
-        self.load(load_arrays(path))
+        self.storage.load_state_dict(state)
+        self.priorities.load_state_dict(state)
 
 
 class SequenceReplay(Replay):

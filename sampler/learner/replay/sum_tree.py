@@ -119,13 +119,6 @@ class SumTree(_Levels):
         targets = (uniform + np.arange(n)) * (total / n) if stratified else uniform * total
         return self.find(np.minimum(targets, np.nextafter(total, 0)))
 
-    def resized(self, capacity: int) -> SumTree:
-        """A copy with `capacity` leaves: new ones are 0, those beyond are dropped."""
-        tree, values = SumTree(capacity), self.values[:capacity]
-        tree.set(np.arange(len(values)), values)
-        tree.max_recorded = self.max_recorded
-        return tree
-
     def _running(self) -> np.ndarray:
         """Running sum of the top level, computed when first needed after a change."""
         if self._top_sums is None:

@@ -13,9 +13,12 @@ from helpers.counting import TimeLine
 from helpers.q_learning import PLAIN, RECURRENT, copy_of, perturb, q_factory, serial_sampler
 
 from sampler import Sampler, SamplerConfig, seeds
+from sampler.envs.bitflip import BitFlip
 from sampler.envs.counter import counter_reward, decode, intact
 from sampler.errors import ConfigError
 from sampler.learner.algorithms.apex import ApeX, ApeXConfig, hindsight_of
+from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.trainer import Trainer
 from sampler.models import ModelConfig
 
 SMALL = ApeXConfig(
@@ -87,9 +90,7 @@ def test_loss_and_priorities_equal_a_loop_over_single_steps(changes):
         learner = learner_for(sampler, config)
         perturb(learner.target)
         batch = copy_of(learner, sampler.get_batch())
-    learner._open_replay(batch)
-    learner._count_rewards(batch)
-    learner.insert(batch)
+    learner.store(batch)
     before = learner.generator.bit_generator.state
     _, index, weights = learner.replay.sample(config.batch_size, learner.generator)
     learner.generator.bit_generator.state = before  # so that `learn` gets the same sample
@@ -129,8 +130,7 @@ def test_actor_priorities_come_from_the_behaviour_values(masked):
         perturb(learner.model)  # what the learner knows now must not matter
         batch = copy_of(learner, sampler.get_batch())
     priorities = learner.actor_priorities(batch)
-    learner._open_replay(batch)
-    learner.insert(batch)
+    learner.store(batch)
     leaves = learner.replay.priorities.tree.get(np.arange(priorities.size))
     checked = 0
     for (row, t), priority in np.ndenumerate(priorities):
@@ -306,6 +306,58 @@ def test_impossible_settings_are_refused():
     box = gym.spaces.Box(-1, 1, (2,), np.float32)
     with pytest.raises(ConfigError, match="needs Discrete actions"):
         ApeX(torch.nn.Linear(1, 1), box, box, SMALL)
+
+
+def test_dqn_speaks_of_itself_and_reads_what_apex_saved():
+    with serial_sampler(12, 0, RECURRENT) as sampler:
+        spaces = sampler.observation_space, sampler.action_space
+        with pytest.raises(ConfigError, match="DQN replays single transitions"):
+            ALGORITHMS["dqn"].learner(sampler.model, *spaces, SMALL, device="cpu")
+    with serial_sampler(12, SMALL.overlap, PLAIN) as sampler:
+        saved = learner_for(sampler)
+        saved.update(sampler.get_batch(), no_publishing)
+        dqn = ALGORITHMS["dqn"].learner.for_sampler(sampler, SMALL, "cpu")
+    dqn.load_state_dict(saved.state_dict())
+    assert dqn.updates == saved.updates > 0
+    assert dqn.state_dict()["algorithm"] == "ApeX"
+
+
+def test_epsilon_is_a_metric():
+    config = replace(
+        SMALL, exploration="anneal", exploration_start=1.0, exploration_end=0.5, exploration_steps=1
+    )
+    with serial_sampler(12, config.overlap, PLAIN) as sampler:
+        seen = []
+        trainer = Trainer(
+            sampler, learner_for(sampler, config), total_steps=60, hooks=[seen.append]
+        )
+        trainer.run()
+    assert [progress.metrics["charts/epsilon"] for progress in seen[:2]] == [1.0, 0.5]
+
+
+class Goals(BitFlip):
+    """Counts how many of its kind are open."""
+
+    open = 0
+
+    def __init__(self) -> None:
+        super().__init__(bits=3)
+        Goals.open += 1
+
+    def close(self) -> None:
+        Goals.open -= 1
+
+
+def test_the_environment_that_rewards_replaced_goals_is_closed():
+    hindsight = hindsight_of(Goals)
+    assert Goals.open == 1
+    achieved = np.zeros((2, 1, 3), np.int8)
+    assert hindsight.rewards(achieved, np.array([[0, 0, 0], [0, 1, 0]])).tolist() == [[0], [-1]]
+    del hindsight
+    assert Goals.open == 0
+    with pytest.raises(ConfigError, match="has no goals to replace"):
+        hindsight_of(type("NoReward", (Goals,), {"compute_reward": property()}))
+    assert Goals.open == 0
 
 
 class Chain(gym.Env):

@@ -12,7 +12,8 @@ import pytest
 from sampler import Sampler, SamplerConfig
 from sampler.envs import make
 from sampler.evaluation import Evaluation, evaluate
-from sampler.learner.presets.registry import ALGORITHMS, choose_preset
+from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.presets import choose_preset
 from sampler.learner.trainer import Trainer
 
 

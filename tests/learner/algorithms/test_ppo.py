@@ -85,7 +85,7 @@ def test_minibatches_partition_the_valid_steps(tiny_model, random_fields, batch_
     rollout = learner.rollout(batch_from(fields, ACTIONS))
     number = torch.arange(rollout.valid.numel()).reshape(rollout.valid.shape)
     seen, orders = [], []
-    for part, index in learner._minibatches(rollout):
+    for part, index in learner.minibatches(rollout):
         numbers = number[index]
         assert torch.equal(part.rewards, rollout.rewards[index])
         assert part.obs.shape[0] == part.state.shape[0] == len(numbers)
@@ -127,13 +127,10 @@ def test_truncation_bootstraps_and_termination_does_not(tiny_model, random_field
         values = torch.where(obs[..., 0] > 0.5, 100.0, 1.0) + 0 * model.value.bias
         return {"values": values, "logits": model.policy(obs)}, state
 
-    recorded = []
     model.unroll = unroll
     config = PPOConfig(lambda_=1.0, gamma=0.5, epochs=1, minibatches=1)
     learner = PPO(model, OBS, ACTIONS, config, device="cpu")
-    learner._minibatches = lambda rollout: [(rollout, slice(None))]  # all of it, in its order
-    learner._learn = lambda part, advantages, targets: recorded.append((targets, part.valid)) or 0.0
-    learner.update(batch_from(fields, ACTIONS), lambda: None)
-    [(targets, valid)] = recorded
+    rollout, advantages = learner.evaluated(learner.rollout(batch_from(fields, ACTIONS)))
+    targets = advantages + rollout.values
     expected = torch.tensor([0.125, 0.25, 0.5, 0.0, 0.25, 0.5])
-    torch.testing.assert_close(targets * valid, torch.stack((expected, 100 * expected)))
+    torch.testing.assert_close(targets * rollout.valid, torch.stack((expected, 100 * expected)))

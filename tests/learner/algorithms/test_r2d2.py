@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from dataclasses import replace
 from itertools import pairwise
@@ -217,15 +218,10 @@ def test_weights_of_a_gradient_see_a_constant_state_after_the_burn_in():
 def drift_of(learner: R2D2, sampler: Sampler, batches: int = 10) -> dict[str, float]:
     """What the learner reports about the drift of its rows, without learning from them."""
     for _ in range(batches):
-        batch = sampler.get_batch()
-        if learner.replay is None:
-            learner._open_replay(batch)
-        learner.insert(batch)
+        learner.store(sampler.get_batch())
     fields, rows, _ = learner.replay.sample(64, learner.generator)
-    replayed = learner.batch_of(learner._spec, fields).to("cpu")
-    learner.metrics.means()
-    learner._measure_drift(replayed, rows, learner.initial_states(replayed))
-    return learner.metrics.means()
+    replayed = learner.batch_of(sampler.empty_batch().spec, fields).to("cpu")
+    return learner.drift(replayed, rows, learner.initial_states(replayed))
 
 
 def test_stored_states_do_not_drift_while_the_weights_stay():
@@ -249,15 +245,39 @@ def test_learned_states_approach_the_stored_ones():
         learner = learner_for(sampler, config)
         for _ in range(15):
             metrics = learner.update(sampler.get_batch(), no_publishing)
+        spec = sampler.empty_batch().spec
     assert metrics["losses/initial_state"] > 0
     fields, _, _ = learner.replay.sample(64, learner.generator)
-    rows = learner.batch_of(learner._spec, fields).to("cpu")
+    rows = learner.batch_of(spec, fields).to("cpu")
     later = ~rows.is_first[:, 0]
     stored, learned = rows.rnn_state[later], learner.initial_states(rows)[later]
     assert (learned - stored).square().mean() < 0.7 * stored.square().mean()
     again = learner_for(sampler, config)
     again.load_state_dict(learner.state_dict())
     torch.testing.assert_close(again.initial_states(rows), learner.initial_states(rows))
+
+
+def test_a_batch_that_is_not_finite_does_not_spoil_the_learned_states():
+    config = replace(SMALL, init_state="learned", replay_ratio=10.0, save_replay=True)
+    with serial_sampler(config.rollout, config.overlap, RECURRENT) as sampler:
+        learner = learner_for(sampler, config)
+        for _ in range(3):
+            learner.update(sampler.get_batch(), no_publishing)
+    storage = learner.replay.storage
+    good = storage.arrays["rnn_state"].copy()
+    before = copy.deepcopy(learner.initial_states.state_dict())
+    storage.arrays["rnn_state"][:] = np.nan
+    learner.metrics.means()
+    learner.learn()
+    assert "losses/initial_state" not in learner.metrics.means()
+    after = learner.initial_states.state_dict()
+    torch.testing.assert_close(after["network"], before["network"], rtol=0, atol=0)
+    storage.arrays["rnn_state"][:] = good
+    learner.learn()
+    assert np.isfinite(learner.metrics.means()["losses/initial_state"])
+    after = learner.initial_states.state_dict()["network"]
+    assert all(weight.isfinite().all() for weight in after.values())
+    assert any(not torch.equal(weight, before["network"][name]) for name, weight in after.items())
 
 
 def test_update_moves_priorities_of_what_was_learned():
@@ -269,7 +289,7 @@ def test_update_moves_priorities_of_what_was_learned():
         learner.replay.priorities.tree.set(np.arange(len(learner.replay)), np.zeros(1))
         learner.replay.priorities.update(np.array([2]), np.array([3.0]))  # only this row is left
         fields, _, _ = learner.replay.sample(1, learner.generator)
-        batch = learner.batch_of(learner._spec, fields).to("cpu")
+        batch = learner.batch_of(sampler.empty_batch().spec, fields).to("cpu")
         _, errors = learner.td_errors(batch, learner.initial_states(batch))
         valid = batch.mask[:, config.burn_in :]
         expected = float(sequence_priority(errors.detach(), valid, config.eta))
@@ -282,7 +302,7 @@ def test_target_network_is_copied_every_so_many_updates():
     config = replace(SMALL, target_every=3, replay_ratio=4.0)  # one update for each new row
     with serial_sampler(config.rollout, config.overlap, RECURRENT) as sampler:
         learner = learner_for(sampler, config)
-        weight = next(iter(learner.parameters))
+        weight = next(name for name, _ in learner.model.named_parameters())
         copies = []
         real_learn = learner.learn
 

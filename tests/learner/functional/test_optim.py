@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from sampler.learner.algorithms.apex import ApeXConfig
-from sampler.learner.base import LearnerConfig, make_optimiser
+from sampler.learner.config import LearnerConfig
 from sampler.learner.functional.optim import RMSPropTF
+from sampler.learner.gradient_descent import make_optimiser
 
 
 def reference(grads, value, lr, decay, eps, momentum, centered):
@@ -90,7 +91,7 @@ def test_resumes_from_its_state():
 def test_settings_reach_the_optimiser(kind):
     settings = {"learning_rate": 0.1, "epsilon": 0.2, "rmsprop_decay": 0.3, "rmsprop_momentum": 0.4}
     config = LearnerConfig(optimiser=kind, rmsprop_centered=True, **settings)
-    group = make_optimiser([torch.nn.Parameter(torch.ones(1))], config).param_groups[0]
+    group = make_optimiser(torch.nn.Linear(1, 1), config).param_groups[0]
     assert (group["lr"], group["eps"]) == (0.1, 0.2)
     if kind != "adam":
         decay = group["alpha" if kind == "rmsprop" else "decay"]

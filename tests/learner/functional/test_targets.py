@@ -431,14 +431,6 @@ def test_double_q_takes_the_selectors_action():
     assert targets.double_q_values(q_values, selector).tolist() == [[1.0, 3.0]]
 
 
-def test_a_lost_life_stops_the_return_only():
-    (case,) = [c for c in cases("nstep_transitions") if c["op"] == "life_loss"]
-    lives = torch.tensor([case["inputs"]["lives"]])
-    discounts = tensor([case["inputs"]["discounts"][1:]])
-    result = targets.zero_discount_on_life_loss(discounts, lives)
-    torch.testing.assert_close(result, tensor([case["expected"]["discounts"][1:]]))
-
-
 def test_targets_carry_no_gradient():
     rows = {
         k: v.requires_grad_() if v.dtype != torch.bool else v for k, v in random_rows(1, 4).items()

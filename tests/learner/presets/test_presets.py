@@ -8,9 +8,9 @@ import pytest
 
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
-from sampler.learner.presets.off_policy import OFF_POLICY
-from sampler.learner.presets.registry import ALGORITHMS, choose_preset, family_of
-from sampler.models import ModelConfig
+from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.presets import choose_preset, family_of
+from sampler.models import ModelConfig, make_q_model
 
 FRAMES = gym.spaces.Box(0, 255, (84, 84), np.uint8)
 STACK = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -35,7 +35,7 @@ def test_families():
 )
 def test_a_preset_makes_a_sampler_and_a_learner(algorithm, task, given):
     spaces = TASKS[task]
-    if task == "continuous" and algorithm in OFF_POLICY:
+    if task == "continuous" and ALGORITHMS[algorithm].make_model is make_q_model:
         with pytest.raises(ConfigError, match="Discrete"):
             ALGORITHMS[algorithm].make_model(*spaces, ModelConfig())
         return

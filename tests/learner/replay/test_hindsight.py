@@ -14,7 +14,8 @@ from sampler.envs import make
 from sampler.envs.bitflip import BitFlip
 from sampler.errors import ConfigError
 from sampler.evaluation import evaluate
-from sampler.learner.presets.registry import ALGORITHMS, choose_preset
+from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.presets import choose_preset
 from sampler.learner.replay import TransitionReplay, row_fields
 from sampler.learner.replay.hindsight import Hindsight, episode_segments
 from sampler.learner.trainer import Trainer

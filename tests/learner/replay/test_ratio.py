@@ -41,7 +41,7 @@ def counting(learner: ApeX) -> list[int]:
 
     def learn() -> bool:
         made.append(learner.ratio.sampled)
-        learner.updates += 1
+        learner.descent.steps += 1
         return True
 
     learner.learn = learn  # type: ignore[method-assign]

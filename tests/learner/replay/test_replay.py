@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,8 @@ import torch
 from sampler import Sampler, SamplerConfig
 from sampler.envs import make
 from sampler.errors import ConfigError
-from sampler.learner.presets.registry import ALGORITHMS, choose_preset
+from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.presets import choose_preset
 from sampler.learner.replay import (
     RowStorage,
     SequenceReplay,
@@ -23,9 +25,7 @@ from sampler.learner.replay import (
     row_storage,
     sequence_priority,
 )
-from sampler.learner.replay.episode_rows import episode_rows
 from sampler.learner.replay.priorities import FLOOR, Priorities
-from sampler.learner.replay.row_storage import load_arrays, save_arrays
 
 DATA = Path(__file__).parents[2] / "data"
 FIELDS = {"frames": ((5, 3), np.uint8), "rewards": ((4,), np.float32), "lane_id": ((), np.int64)}
@@ -49,36 +49,8 @@ def run_seq_priority(x: dict) -> dict:
     return {"priority": sequence_priority(np.array(x["td"]), eta=x["eta"])}
 
 
-def run_unroll_store(x: dict) -> dict:
-    """In the store, rows of T steps hold T + 1 observations: the last is the next row's first."""
-    (stream,) = x["streams"]
-    assert not stream["reset_before"]
-    length = x["unroll_length"] + 1
-    rows, _ = episode_rows({"v": np.array(stream["values"])}, length, length - x["overlap"])
-    return {"unrolls": [rows["v"].tolist()]}
-
-
-def run_sequence_writer(x: dict) -> dict:
-    rewards = np.array(x["rewards"])
-    discounts = np.ones(len(rewards))
-    discounts[-1] = 0
-    episode = {
-        "observation": np.arange(len(rewards) + 1) + x["obs_first"],
-        "reward": np.append(rewards, 0),
-        "discount": np.append(discounts, 0),
-    }
-    end = "write" if x["end"] == "WRITE" else "pad"
-    rows, mask = episode_rows(episode, x["length"], x["period"], end)
-    table = np.stack([rows[k] for k in episode], axis=-1)
-    if x["end"] != "TRUNCATE":
-        return {"sequences": table.tolist()}
-    return {"sequences": [part[kept].tolist() for part, kept in zip(table, mask, strict=True)]}
-
-
 HANDLERS = {
     "seq_priority": run_seq_priority,
-    "unroll_store": run_unroll_store,
-    "sequence_writer": run_sequence_writer,
 }
 ELSEWHERE = {"eps_ladder", "eps_greedy"}  # tests/models
 PUBLISHED = [
@@ -361,7 +333,7 @@ def test_uniform_replay_ignores_priorities():
     assert (weights == 1).all()
 
 
-def test_saved_replay_goes_on_as_if_nothing_had_happened(tmp_path):
+def test_saved_replay_goes_on_as_if_nothing_had_happened():
     def run(replay: SequenceReplay, rng: np.random.Generator, first: int) -> list:
         trace = []
         for step in range(first, first + 5):
@@ -373,40 +345,25 @@ def test_saved_replay_goes_on_as_if_nothing_had_happened(tmp_path):
 
     one, rng = SequenceReplay(FIELDS, 10), np.random.default_rng(0)
     run(one, rng, 0)
-    one.save(tmp_path / "replay.bin")
-    assert [p.name for p in tmp_path.iterdir()] == ["replay.bin"]
+    saved = copy.deepcopy(one.state_dict())
     state = rng.bit_generator.state
     expected = run(one, rng, 5)
 
     other = SequenceReplay(FIELDS, 10)
     other.add(rows_from(77, 9), np.full(9, 1e3))  # is to be forgotten
-    other.restore(tmp_path / "replay.bin")
+    other.load_state_dict(saved)
     rng.bit_generator.state = state
     assert run(other, rng, 5) == expected
 
 
-def test_saving_partly_filled_and_empty(tmp_path):
+def test_saving_partly_filled_and_empty():
     for n in (0, 3):
         one, other = SequenceReplay(FIELDS, 10), SequenceReplay(FIELDS, 10)
         if n:
             one.add(rows_from(0, n))
-        one.save(tmp_path / "r")
-        other.restore(tmp_path / "r")
+        other.load_state_dict(one.state_dict())
         assert len(other) == n
         assert other.priorities.count == n
-
-
-def test_a_save_that_fails_keeps_the_one_before(tmp_path, monkeypatch):
-    path = tmp_path / "arrays"
-    save_arrays(path, {"a": np.arange(3)})
-
-    def broken(*_):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(row_storage.np, "save", broken)
-    with pytest.raises(OSError, match="space"):
-        save_arrays(path, {"a": np.arange(9)})
-    assert load_arrays(path)["a"].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -418,30 +375,8 @@ def test_a_save_that_fails_keeps_the_one_before(tmp_path, monkeypatch):
         (FIELDS | {"extra": ((), np.int8)}, 10, "no such field"),
     ],
 )
-def test_another_replays_file_is_refused(fields, capacity, message):
+def test_another_replays_state_is_refused(fields, capacity, message):
     saved = SequenceReplay(FIELDS, 10)
     saved.add(rows_from(0, 10))
     with pytest.raises(ConfigError, match=message):
-        SequenceReplay(fields, capacity).load(saved.state())
-
-
-# --- recorded episodes ---------------------------------------------------------------------------
-
-
-def test_recorded_episodes_fill_a_replay():
-    length, entries = 4, 11
-    episode = {"rewards": np.arange(entries, dtype=np.float32), "x": np.ones((entries, 2))}
-    rows, mask = episode_rows(episode, length, 3)
-    assert rows["x"].shape == (4, length, 2)
-    assert mask.sum(1).tolist() == [4, 4, 4, 2]
-    replay = SequenceReplay(row_fields({**rows, "mask": mask}), 8)
-    replay.add({**rows, "mask": mask})
-    fields, order, _ = replay.sample(20, np.random.default_rng(0))
-    np.testing.assert_array_equal(fields["rewards"], rows["rewards"][order])
-    assert (fields["x"][~fields["mask"]] == 0).all()
-
-
-def test_a_short_episode_is_padded():
-    rows, mask = episode_rows({"x": np.array([1, 2])}, 4, 2, "write")
-    assert rows["x"].tolist() == [[1, 2, 0, 0]]
-    assert mask.tolist() == [[True, True, False, False]]
+        SequenceReplay(fields, capacity).load_state_dict(saved.state_dict())

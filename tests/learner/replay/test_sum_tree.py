@@ -33,10 +33,6 @@ def run_set(x: dict) -> dict:
     return {"values": tree.values, "root": tree.total}
 
 
-def run_resize(x: dict) -> dict:
-    return {"values": tree_of(x["values"]).resized(x["new_size"]).values}
-
-
 def run_min_range(x: dict) -> dict:
     tree = MinTree(len(x["values"]))
     for index, value in enumerate(x["values"]):
@@ -75,7 +71,6 @@ HANDLERS = {
     "sumtree_query": run_query,
     "sumtree_query_nonzero": run_query,
     "sumtree_set": run_set,
-    "sumtree_resize": run_resize,
     "min_range": run_min_range,
     "is_weights": run_is_weights,
     "sample_probs": run_sample_probs,
@@ -221,10 +216,3 @@ def test_min_tree_follows_changes():
             plain[i] = value
         assert tree.min() == plain.min()
         assert tree.min(5, 50) == plain[5:50].min()
-
-
-def test_resizing_keeps_what_fits():
-    tree = tree_of([4.0, 5.0, 3.0])
-    assert tree.resized(2).values.tolist() == [4, 5]
-    assert tree.resized(5).total == 12
-    assert tree.resized(2).max_recorded == 5

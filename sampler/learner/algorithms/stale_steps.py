@@ -1,0 +1,49 @@
+"""Steps that are too old to be learned from: how many, and a warning where they are most."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+import numpy as np
+
+logger = logging.getLogger("fastrl")
+
+PATIENCE = 20  # batches that the warning is about
+
+
+class StaleSteps:
+    """Counts the steps that `max_policy_lag` leaves out, and warns once where most are."""
+
+    def __init__(self, max_policy_lag: int) -> None:
+        self.max_policy_lag = max_policy_lag
+        self.count = 0
+        """Such steps so far."""
+        self._recent: deque[tuple[int, int]] = deque(maxlen=PATIENCE)  # left out, and real
+        self._warned = False
+
+    def left(self, lag: np.ndarray, real: np.ndarray) -> np.ndarray:
+        """[B, T] bool: the real steps of a batch that are not too old.
+
+        lag: [B, T] versions between acting and now; real: [B, T] bool.
+        """
+        fresh = real & (lag <= self.max_policy_lag)
+        steps = int(real.sum())
+        stale = steps - int(fresh.sum())
+        self.count += stale
+        self._recent.append((stale, steps))
+        if not self._warned and len(self._recent) == PATIENCE:
+            self._warn_of_most()
+        return fresh
+
+    def _warn_of_most(self) -> None:
+        stale, steps = np.sum(self._recent, axis=0)
+        if 2 * stale > steps:
+            self._warned = True
+            logger.warning(
+                "max_policy_lag=%d leaves out %.0f%% of the steps of the last %d batches: raise "
+                "it, or use fewer environments, a larger batch or fewer minibatches",
+                self.max_policy_lag,
+                100 * stale / steps,
+                PATIENCE,
+            )
