@@ -2,8 +2,8 @@
 
     python -m perf.fps --env BreakoutNoFrameskip-v4 --inference model
 
-Sampler and limit (`perf.limit`: the bare emulator in as many processes as cores) are measured in
-turn. FPS are emulator frames of real transitions per second, SPS agent steps.
+Sampler and limit (`perf.measure.limit`: the bare emulator in as many processes as cores) are
+measured in turn. FPS are emulator frames of real transitions per second, SPS agent steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from perf.common import (
+from perf.measure.common import (
     Summary,
     interleave,
     machine,
@@ -26,9 +26,9 @@ from perf.common import (
     table,
     write_json,
 )
-from perf.contest import LiveSampler, LiveTrainer
-from perf.limit import limit_program
-from perf.settings import Sampling
+from perf.measure.contest import LiveSampler, LiveTrainer
+from perf.measure.limit import limit_program
+from perf.measure.settings import Sampling
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@
     python -m perf.overhead --copy-frames --inference model
 
 Microseconds of CPU per lane-step in each process (user and system time, from the kernel's own
-accounts), and the rate against `perf.ceiling`, a bare program that only carries frames and actions,
-measured in turn. By default the environment writes no frames and, since random actions need no
-observations, none are gathered; the ceiling does both. `--copy-frames --inference model` makes the
+accounts), and the rate against `perf.measure.ceiling`, a bare program that only carries frames and
+actions, measured in turn. By default the environment writes no frames and, since random actions
+need no observations, none are gathered; the ceiling does both. `--copy-frames --inference model` makes the
 sampler do the same: each step copies a frame, and a model without layers gets the stacks.
 """
 
@@ -22,8 +22,9 @@ import numpy as np
 import psutil
 import tyro
 
-from perf.ceiling import ceiling_program
-from perf.common import (
+from perf.fps import describe
+from perf.measure.ceiling import ceiling_program
+from perf.measure.common import (
     Summary,
     interleave,
     machine,
@@ -34,9 +35,8 @@ from perf.common import (
     table,
     write_json,
 )
-from perf.contest import LiveSampler
-from perf.fps import describe
-from perf.settings import Sampling
+from perf.measure.contest import LiveSampler
+from perf.measure.settings import Sampling
 from sampler.envs.frames import FRAME_SHAPE
 from sampler.envs.null import NullEnv
 

@@ -17,11 +17,11 @@ from typing import Any
 import tyro
 
 from perf import scale
-from perf.common import cores, machine, machine_line, table, write_json
-from perf.contest import LiveSampler
-from perf.limit import frames_per_step, sleep_program
+from perf.measure.common import cores, machine, machine_line, table, write_json
+from perf.measure.contest import LiveSampler
+from perf.measure.limit import frames_per_step, sleep_program
+from perf.measure.settings import Sampling
 from perf.overhead import processor_seconds
-from perf.settings import Sampling
 
 CROWD = 8  # workers of the larger run that costs are measured in
 ROUNDS = 100  # of the fixed point in `predict`; it converges in a few

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import tyro
 
-from perf.common import (
+from perf.fps import describe
+from perf.measure.common import (
     Summary,
     interleave,
     machine,
@@ -26,10 +27,9 @@ from perf.common import (
     table,
     write_json,
 )
-from perf.contest import LiveSampler
-from perf.fps import describe
-from perf.limit import sleep_program
-from perf.settings import Sampling
+from perf.measure.contest import LiveSampler
+from perf.measure.limit import sleep_program
+from perf.measure.settings import Sampling
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ import numpy as np
 import psutil
 import tyro
 
-from perf.common import machine, machine_line, table, write_json
 from perf.fps import describe
+from perf.measure.common import machine, machine_line, table, write_json
+from perf.measure.settings import Sampling
 from perf.memory import MIB, memory_of
-from perf.settings import Sampling
 
 KIB = 2**10
 PARTS = ("resident", "own", "descriptors")

@@ -18,10 +18,10 @@ from typing import Any
 
 import tyro
 
-from perf.common import machine, machine_line, table, write_json
-from perf.contest import LiveSampler, LiveTrainer
 from perf.fps import describe
-from perf.spans import Recording, Span, overlap
+from perf.measure.common import machine, machine_line, table, write_json
+from perf.measure.contest import LiveSampler, LiveTrainer
+from perf.measure.spans import Recording, Span, overlap
 from perf.train import Settings as TrainSettings
 from perf.train import make_trainer
 from sampler.shm.counters import Stage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perf import record
-from perf.record import DOCS, PARTS, block, fill, markdown
+from perf.report import recording as record
+from perf.report.recording import DOCS, PARTS, block, fill, markdown
 
 MACHINE = {"processor": "Some CPU", "cores": 2, "python": "3.11.7", "load_before": 0.1}
 

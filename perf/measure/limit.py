@@ -1,7 +1,7 @@
 """The limits that samplers are compared with: environments alone, with no sampler around them.
 
-    python -m perf.limit --env BreakoutNoFrameskip-v4 --seconds 5
-    python -m perf.limit --sleep-us 400 --processes 32
+    python -m perf.measure.limit --env BreakoutNoFrameskip-v4 --seconds 5
+    python -m perf.measure.limit --sleep-us 400 --processes 32
 
 As many processes as cores (or `--processes`) run one of
 * the bare emulator, for an Atari id: `ALEInterface.act`, four frames a step, no screen read;
@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import tyro
 
-from perf.common import Summary, cores, machine, machine_line, table, write_json
-from perf.contest import Program
-from perf.peer_programs.reporting import INTERVAL, Reporter
-from perf.settings import Measuring
+from perf.measure.common import Summary, cores, machine, machine_line, table, write_json
+from perf.measure.contest import Program
+from perf.measure.reporting.reporter import INTERVAL, Reporter
+from perf.measure.settings import Measuring
 
 ACTIONS = 4096  # random actions, drawn beforehand and used over and over
 
@@ -45,13 +45,13 @@ class Settings(Measuring):
 
 def limit_program(env: str) -> Program:
     """The environment alone in as many processes as cores, as a contestant."""
-    return Program([sys.executable, "-m", "perf.limit", "--env", env])
+    return Program([sys.executable, "-m", "perf.measure.limit", "--env", env])
 
 
 def sleep_program(step_us: float, processes: int) -> Program:
     """Processes that only sleep, as a contestant."""
     flags = ["--sleep-us", str(step_us), "--processes", str(processes)]
-    return Program([sys.executable, "-m", "perf.limit", *flags])
+    return Program([sys.executable, "-m", "perf.measure.limit", *flags])
 
 
 def frames_per_step(env: str) -> int:
@@ -136,7 +136,7 @@ def main() -> None:
     if "PERF_REPORT_FD" in os.environ:
         return run_alone(settings)
     facts = machine()
-    with Program([sys.executable, "-m", "perf.limit", *sys.argv[1:]]) as program:
+    with Program([sys.executable, "-m", "perf.measure.limit", *sys.argv[1:]]) as program:
         rates = [program.measure(settings.seconds) for _ in range(settings.rounds)]
     sps = Summary.of(rates)
     skip = 1 if settings.sleep_us else frames_per_step(settings.env)

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from cli.display import duration
-from perf.learning_tasks import TASKS, Task, Variant
-from perf.record import markdown
+from perf.learning.tasks import TASKS, Task, Variant
+from perf.report.recording import markdown
 
 COLUMNS = ("variant", "seed", "step", "seconds", "episodic_return")
 POINTS = 60  # of a drawn curve

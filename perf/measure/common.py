@@ -152,8 +152,9 @@ def machine_line(facts: Mapping[str, Any]) -> str:
 
 def command_line() -> str:
     """The command that made this report, to be typed again."""
-    module = Path(sys.argv[0]).stem
-    return " ".join([f"python -m perf.{module}", *sys.argv[1:]])
+    spec = sys.modules["__main__"].__spec__  # None for a script
+    program = f"-m {spec.name.removesuffix('.__main__')}" if spec else sys.argv[0]
+    return " ".join(["python", program, *sys.argv[1:]])
 
 
 def write_json(path: Path | None, report: Mapping[str, Any]) -> None:

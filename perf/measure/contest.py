@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from perf.common import Shares, rates, stage_shares
+from perf.measure.common import Shares, rates, stage_shares
 from sampler.errors import BatchTimeout
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 TRACKER = "multiprocessing.resource_tracker"
 TRACKER_TIMEOUT = 5.0  # seconds
 WARM_UP = 1.0  # seconds of each turn that are not measured
-PROGRAMS = Path(__file__).parent / "peer_programs"
+ROOT = Path(__file__).parents[2]
 
 
 class ProgramError(RuntimeError):
@@ -43,7 +43,7 @@ class ProgramError(RuntimeError):
 
 
 class Program:
-    """A measured program, which reports its steps as perf/peer_programs/reporting.py does."""
+    """A measured program, which reports its steps as perf/measure/reporting/reporter.py does."""
 
     def __init__(
         self,
@@ -164,12 +164,11 @@ class Program:
 
 
 def shown(words: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """A command as one would type it in the repository's root."""
-    root = PROGRAMS.parents[1]
+    """A command as one would type it in the folder that holds `perf`."""
     places = (
         (sys.executable, "python"),
         (sys.prefix, ".venv"),
-        (f"{root}/", ""),
+        (f"{ROOT}/", ""),
         (str(Path.home()), "~"),
     )
     settings = [f"{name}={value}" for name, value in (env or {}).items()]
@@ -194,7 +193,7 @@ def report_rate(reports: Sequence[tuple[float, int]]) -> float:
 class LiveSampler:
     """A sampler of this process, whose batches are taken and released at once.
 
-    After each turn `rates` and `shares` hold what `perf.common` makes of its statistics.
+    After each turn `rates` and `shares` hold what `perf.measure.common` makes of its statistics.
     """
 
     def __init__(self, sampler: Sampler, warm_up: float = WARM_UP):

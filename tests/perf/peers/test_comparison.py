@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from perf.contest import ProgramError
-from perf.contestants import Contestant, Lab, Task, tasks
-from perf.peers import Settings, compete, draw, fastest, show
-from perf.venvs import NotInstalled, environment
+from perf.measure.contest import ProgramError
+from perf.peers.comparison import Settings, compete, draw, fastest, show
+from perf.peers.contestants import PROGRAMS, Contestant, Lab, Task, tasks
+from perf.peers.venvs import NotInstalled, environment
 
 
 class Running:
@@ -120,3 +120,10 @@ def test_a_finished_environment_is_used_again(tmp_path):
     home.mkdir()
     (home / "requirements.json").write_text('["a", "b"]')
     assert environment(tmp_path, "peer", ["a", "b"], "unused") == str(home / "bin" / "python")
+
+
+def test_programs_of_peers_need_nothing_of_this_repository():
+    for script in PROGRAMS.glob("*.py"):
+        text = script.read_text()
+        assert "from perf" not in text
+        assert "from sampler" not in text

@@ -18,7 +18,7 @@ from functools import partial
 
 import gymnasium as gym
 import numpy as np
-from reporting import Reporter
+from reporter import Reporter
 from sample_factory.algo.runners.runner import AlgoObserver
 from sample_factory.algo.sampling.simplified_sampling_api import SyncSamplingAPI
 from sample_factory.algo.utils.context import global_model_factory

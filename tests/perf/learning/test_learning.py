@@ -11,10 +11,10 @@ import pytest
 
 from cli.metrics_writer import MetricsWriter
 from cli.options import parse_options
-from perf import learning
-from perf.learning import Settings, bring_in, read_run, record, train
-from perf.learning_report import Results, Run, mean_and_spread, met, write_readme
-from perf.learning_tasks import TASKS, choose
+from perf.learning import training as learning
+from perf.learning.results import Results, Run, mean_and_spread, met, write_readme
+from perf.learning.tasks import TASKS, choose
+from perf.learning.training import Settings, bring_in, read_run, record, train
 from sampler.errors import FastrlError
 
 RUN = Run(

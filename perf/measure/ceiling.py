@@ -1,6 +1,6 @@
 """A ceiling for the sampler's own cost: the fastest signalling that Python with numpy can do.
 
-    python -m perf.ceiling --workers 2 --lanes 64
+    python -m perf.measure.ceiling --workers 2 --lanes 64
 
 Rollout processes with lanes that do nothing copy one frame per lane-step into shared memory, raise
 a flag per group and ring a bell; one policy process gathers the four-frame stacks of every group
@@ -22,10 +22,10 @@ from math import prod
 import numpy as np
 import tyro
 
-from perf.common import Summary, machine, machine_line, table, write_json
-from perf.contest import Program
-from perf.peer_programs.reporting import INTERVAL, Reporter
-from perf.settings import Measuring
+from perf.measure.common import Summary, machine, machine_line, table, write_json
+from perf.measure.contest import Program
+from perf.measure.reporting.reporter import INTERVAL, Reporter
+from perf.measure.settings import Measuring
 
 GROUPS = 2
 STEPS = 32  # in a row
@@ -52,7 +52,7 @@ def ceiling_program(workers: int, lanes: int, step_us: float = 0.0) -> Program:
     """The ceiling as a contestant."""
     sizes = {"workers": workers, "lanes": lanes, "step-us": step_us}
     flags = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
-    return Program([sys.executable, "-m", "perf.ceiling", *flags])
+    return Program([sys.executable, "-m", "perf.measure.ceiling", *flags])
 
 
 class Memory:

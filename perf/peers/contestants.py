@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from perf import overhead, scale, train
-from perf.ceiling import ceiling_program
-from perf.common import cores
-from perf.contest import PROGRAMS, LiveSampler, LiveTrainer, Program, shown
-from perf.limit import limit_program, sleep_program
-from perf.settings import Sampling
-from perf.venvs import environment, version
+from perf.measure import reporting
+from perf.measure.ceiling import ceiling_program
+from perf.measure.common import cores
+from perf.measure.contest import LiveSampler, LiveTrainer, Program, shown
+from perf.measure.limit import limit_program, sleep_program
+from perf.measure.settings import Sampling
+from perf.peers.venvs import environment, version
 
+PROGRAMS = Path(__file__).parent / "programs"
+REPORTING = Path(reporting.__file__).parent  # holds the module that programs import
 ENV = "BreakoutNoFrameskip-v4"
 FRAMES = 4  # emulator frames in a step
 TRAINING_WARM_UP = 4.0  # seconds of each turn: several of the peers' updates
@@ -97,6 +100,7 @@ def peer(
 ) -> Iterator[Contestant]:
     """A peer's program with each of the flags in `candidates`. Raises NotInstalled."""
     interpreter = lab.interpreter(package)
+    env = {**(env or {}), "PYTHONPATH": str(REPORTING)}
     name = f"{title} {lab.version(package)}"
     for flags in candidates:
         words = [interpreter, str(PROGRAMS / script), *flags.split()]

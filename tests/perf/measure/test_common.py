@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from perf.common import (
+from perf.measure.common import (
     Summary,
     interleave,
     mean_shares,
@@ -129,11 +131,13 @@ def test_table_aligns_names_left_and_numbers_right(capsys):
 
 
 def test_json_names_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["/somewhere/perf/fps.py", "--seconds", "2"])
+    spec = SimpleNamespace(name="perf.peers.__main__")
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=spec))
+    monkeypatch.setattr("sys.argv", ["/somewhere/perf/peers/__main__.py", "--seconds", "2"])
     path = tmp_path / "folder" / "report.json"
     write_json(path, {"fps": 1.5})
     assert json.loads(path.read_text()) == {
-        "command": "python -m perf.fps --seconds 2",
+        "command": "python -m perf.peers --seconds 2",
         "fps": 1.5,
     }
     write_json(None, {"fps": 1.5})

@@ -11,7 +11,7 @@ from functools import partial
 import ale_py
 import gymnasium as gym
 import numpy as np
-from reporting import Reporter
+from reporter import Reporter
 
 
 def make_env(env_id: str) -> gym.Env:

@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import tyro
 
-from perf.common import Summary, interleave, machine, machine_line, ratio, table, write_json
-from perf.contest import ProgramError
-from perf.contestants import Contestant, Lab, Task, tasks
-from perf.settings import Measuring
-from perf.venvs import HOME, NotInstalled
+from perf.measure.common import Summary, interleave, machine, machine_line, ratio, table, write_json
+from perf.measure.contest import ProgramError
+from perf.measure.settings import Measuring
+from perf.peers.contestants import Contestant, Lab, Task, tasks
+from perf.peers.venvs import HOME, NotInstalled
 
 TaskName = Literal["random", "inference", "train", "train4", "null", "emulated"]
 TASKS: tuple[TaskName, ...] = ("random", "inference", "train", "train4", "null", "emulated")
@@ -173,7 +173,3 @@ def main() -> None:
         write_json(settings.json, {"tasks": reports})
     if settings.png is not None:
         draw(settings.png, list(reports.values()))
-
-
-if __name__ == "__main__":
-    main()

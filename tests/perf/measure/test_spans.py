@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from perf.spans import Span, common, length, overlap, spans, union
+from perf.measure.spans import Span, common, length, overlap, spans, union
 from perf.timeline import Take, chrome_trace, draw
 from sampler.shm.counters import Stage
 

@@ -10,7 +10,7 @@ import argparse
 import ale_py
 import gymnasium as gym
 import numpy as np
-from reporting import Reporter
+from reporter import Reporter
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack
 

@@ -22,12 +22,12 @@ import tyro
 
 from cli.metrics_writer import read_rows
 from cli.run_folder import find_run, read_config
-from perf.common import machine
-from perf.learning_report import Results, Run, write_readme
-from perf.learning_tasks import TASKS, choose
+from perf.learning.results import Results, Run, write_readme
+from perf.learning.tasks import TASKS, choose
+from perf.measure.common import machine
 from sampler.errors import FastrlError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,3 @@ def main() -> None:
     for failure in failures:
         print(f"perf.learning: {failure}", file=sys.stderr)
     sys.exit(bool(failures))
-
-
-if __name__ == "__main__":
-    main()
