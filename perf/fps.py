@@ -15,20 +15,12 @@ from typing import Any
 
 import tyro
 
-from perf.measure.common import (
-    Summary,
-    interleave,
-    machine,
-    machine_line,
-    mean_shares,
-    ratio,
-    stage_table,
-    table,
-    write_json,
-)
-from perf.measure.contest import LiveSampler, LiveTrainer
 from perf.measure.limit import limit_program
-from perf.measure.settings import Sampling
+from perf.measure.live import LiveSampler, LiveTrainer
+from perf.measure.output import machine, machine_line, stage_table, table, write_json
+from perf.measure.rounds import Summary, interleave, ratio
+from perf.measure.settings import Sampling, describe
+from perf.measure.speeds import mean_shares
 
 
 @dataclass(frozen=True)
@@ -88,14 +80,6 @@ def show(settings: Sampling, result: dict[str, Any]) -> None:
         ],
     )
     stage_table(result["stages"])
-
-
-def describe(settings: Sampling) -> str:
-    """The sampler in words."""
-    return (
-        f"{settings.env}, {settings.workers} workers x {settings.envs_per_worker} environments, "
-        f"{settings.groups} groups, {settings.inference} actions"
-    )
 
 
 def main() -> None:

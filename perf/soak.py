@@ -21,9 +21,8 @@ import numpy as np
 import psutil
 import tyro
 
-from perf.fps import describe
-from perf.measure.common import machine, machine_line, table, write_json
-from perf.measure.settings import Sampling
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.settings import Sampling, describe
 from perf.memory import MIB, memory_of
 
 KIB = 2**10

@@ -17,9 +17,10 @@ from typing import Any, Literal
 import tyro
 
 from perf.fps import report, show
-from perf.measure.common import interleave, machine, table, write_json
-from perf.measure.contest import LiveTrainer
 from perf.measure.limit import limit_program
+from perf.measure.live import LiveTrainer
+from perf.measure.output import machine, table, write_json
+from perf.measure.rounds import interleave
 from perf.measure.settings import Sampling
 
 SETTLE = 25.0  # seconds in which the learner finds out how many threads are best

@@ -20,7 +20,7 @@ import numpy as np
 
 from cli.display import duration
 from perf.learning.tasks import TASKS, Task, Variant
-from perf.report.recording import markdown
+from perf.measure.output import markdown
 
 COLUMNS = ("variant", "seed", "step", "seconds", "episodic_return")
 POINTS = 60  # of a drawn curve

@@ -24,10 +24,8 @@ from cli.metrics_writer import read_rows
 from cli.run_folder import find_run, read_config
 from perf.learning.results import Results, Run, write_readme
 from perf.learning.tasks import TASKS, choose
-from perf.measure.common import machine
+from perf.measure.output import machine
 from sampler.errors import FastrlError
-
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Settings:
     """Seeds; none: those of the task."""
     from_run: tuple[str, ...] = ()
     """TASK:VARIANT and run folder, in turns: finished runs to bring in, in place of training."""
-    results: Path = ROOT / "docs" / "results"
+    results: Path = Path("docs/results")
     """Folder for curves, scores and pictures."""
     run_dir: str = "runs"
     """Folder that holds the run folders."""
@@ -58,7 +56,7 @@ def command(module: str, arguments: Sequence[str]) -> str:
     program = {"train": "cli.train", "eval": "cli.evaluate"}[module]
     lines = []
     with subprocess.Popen(
-        [sys.executable, "-m", program, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", program, *arguments], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

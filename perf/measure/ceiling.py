@@ -22,9 +22,10 @@ from math import prod
 import numpy as np
 import tyro
 
-from perf.measure.common import Summary, machine, machine_line, table, write_json
-from perf.measure.contest import Program
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.programs import Program
 from perf.measure.reporting.reporter import INTERVAL, Reporter
+from perf.measure.rounds import Summary
 from perf.measure.settings import Measuring
 
 GROUPS = 2

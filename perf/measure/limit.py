@@ -23,10 +23,12 @@ from typing import Any
 import numpy as np
 import tyro
 
-from perf.measure.common import Summary, cores, machine, machine_line, table, write_json
-from perf.measure.contest import Program
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.programs import Program
 from perf.measure.reporting.reporter import INTERVAL, Reporter
+from perf.measure.rounds import Summary
 from perf.measure.settings import Measuring
+from sampler.process.resources import available_cores
 
 ACTIONS = 4096  # random actions, drawn beforehand and used over and over
 
@@ -120,7 +122,7 @@ def _run(settings: Settings, index: int, counts: Any) -> None:
 
 def run_alone(settings: Settings) -> None:
     """Run the processes for ever, and report their steps."""
-    count = settings.processes or cores()
+    count = settings.processes or available_cores()
     context = multiprocessing.get_context("fork")
     counts = RawArray("q", count)
     for index in range(count):
@@ -141,7 +143,7 @@ def main() -> None:
     sps = Summary.of(rates)
     skip = 1 if settings.sleep_us else frames_per_step(settings.env)
     what = f"sleeping {settings.sleep_us:g} us" if settings.sleep_us else f"{settings.env} alone"
-    count = settings.processes or cores()
+    count = settings.processes or available_cores()
     table(
         f"{what}, {count} processes ({machine_line(facts)})",
         ("", "median (range)"),

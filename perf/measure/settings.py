@@ -64,3 +64,11 @@ class Sampling(Measuring):
             "seed",
         )
         return SamplerConfig(**{name: getattr(self, name) for name in names}, **changes)
+
+
+def describe(settings: Sampling) -> str:
+    """The sampler in words."""
+    return (
+        f"{settings.env}, {settings.workers} workers x {settings.envs_per_worker} environments, "
+        f"{settings.groups} groups, {settings.inference} actions"
+    )

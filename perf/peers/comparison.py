@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 import tyro
 
-from perf.measure.common import Summary, interleave, machine, machine_line, ratio, table, write_json
-from perf.measure.contest import ProgramError
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.programs import ProgramError
+from perf.measure.rounds import Summary, interleave, ratio
 from perf.measure.settings import Measuring
 from perf.peers.contestants import Contestant, Lab, Task, tasks
 from perf.peers.venvs import HOME, NotInstalled

@@ -17,11 +17,12 @@ from typing import Any
 from perf import overhead, scale, train
 from perf.measure import reporting
 from perf.measure.ceiling import ceiling_program
-from perf.measure.common import cores
-from perf.measure.contest import LiveSampler, LiveTrainer, Program, shown
 from perf.measure.limit import limit_program, sleep_program
+from perf.measure.live import LiveSampler, LiveTrainer
+from perf.measure.programs import Program, shown
 from perf.measure.settings import Sampling
 from perf.peers.venvs import environment, version
+from sampler.process.resources import available_cores
 
 PROGRAMS = Path(__file__).parent / "programs"
 REPORTING = Path(reporting.__file__).parent  # holds the module that programs import
@@ -175,7 +176,7 @@ def _trainer(settings: train.Settings) -> LiveTrainer:
 
 def tasks() -> dict[str, Task]:
     """All tasks by name, for the cores of this machine."""
-    c = cores()
+    c = available_cores()
     own = Sampling(env=ENV, workers=c)
     learning = train.Settings(env=ENV, workers=c, device="cpu", learner_device="cpu")
     vectors = [

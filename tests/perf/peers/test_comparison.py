@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from perf.measure.contest import ProgramError
+from perf.measure.programs import ProgramError
 from perf.peers.comparison import Settings, compete, draw, fastest, show
 from perf.peers.contestants import PROGRAMS, Contestant, Lab, Task, tasks
 from perf.peers.venvs import NotInstalled, environment

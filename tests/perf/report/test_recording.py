@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from perf.report import recording as record
-from perf.report.recording import DOCS, PARTS, block, fill, markdown
+from perf.report import recording, rows
+from perf.report.parts import PARTS
+from perf.report.recording import block, fill
+
+ROOT = Path(__file__).parents[3]
 
 MACHINE = {"processor": "Some CPU", "cores": 2, "python": "3.11.7", "load_before": 0.1}
 
@@ -22,13 +27,9 @@ def test_text_goes_between_the_marks_of_its_part():
 
 
 def test_the_document_has_a_place_for_every_part():
-    document = (DOCS / "performance.md").read_text()
+    document = (ROOT / "docs/performance.md").read_text()
     for name in PARTS:
         fill(document, name, "")
-
-
-def test_markdown_table():
-    assert markdown(("", "a"), [("x", "1")]) == "|  | a |\n| --- | --- |\n| x | 1 |"
 
 
 def test_a_block_shows_command_machine_and_figures():
@@ -64,7 +65,7 @@ def test_a_comparison_names_settings_and_who_is_missing():
         "missing": ["other: no wheel"],
         "machine": MACHINE,
     }
-    assert record.comparison({"tasks": {"random": task}}) == [
+    assert rows.comparison({"tasks": {"random": task}}) == [
         ("peer", "400 frames/s", "1.000", "`--num-envs 8`"),
         ("missing", "other: no wheel", "", ""),
     ]
@@ -72,6 +73,17 @@ def test_a_comparison_names_settings_and_who_is_missing():
 
 def test_waiting_for_a_quiet_machine(monkeypatch, capsys):
     used = iter([90.0, 40.0, 1.0])
-    monkeypatch.setattr(record.psutil, "cpu_percent", lambda interval: next(used))
-    record.wait_until_quiet(busy=8.0)
+    monkeypatch.setattr(recording.psutil, "cpu_percent", lambda interval: next(used))
+    recording.wait_until_quiet(busy=8.0)
     assert capsys.readouterr().err.count("waiting") == 2
+
+
+def test_it_runs_in_the_folder_that_holds_the_document(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["perf.report", "--write-only"])
+    with pytest.raises(SystemExit, match=r"docs/performance\.md is not in this folder"):
+        recording.main()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/performance.md").write_text("nothing to fill\n")
+    recording.main()
+    assert (tmp_path / "docs/performance.md").read_text() == "nothing to fill\n"

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from perf.measure import reporting
-from perf.measure.contest import Program, ProgramError, report_rate
+from perf.measure.programs import Program, ProgramError, report_rate
 
 REPORTING = f"""
 import sys, time
