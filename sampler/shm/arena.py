@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from multiprocessing.reduction import DupFd
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sampler.errors import ConfigError
+from sampler.process.memory import available_memory
 
 ALIGNMENT = 64  # bytes: a cache line, so that two arrays never share one
 
@@ -87,32 +87,6 @@ class Arena:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.layout, self.fd = state["layout"], state["fd"].detach()
         self._map()
-
-
-def available_memory() -> int:
-    """Bytes that this process may still allocate: the machine's, or its cgroup's if fewer."""
-    import psutil
-
-    available = psutil.virtual_memory().available
-    for folder, limit_file, used_file, cache in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        (
-            "/sys/fs/cgroup/memory",
-            "memory.limit_in_bytes",
-            "memory.usage_in_bytes",
-            "total_inactive_file",
-        ),
-    ):
-        try:
-            limit = int(Path(folder, limit_file).read_text())
-            used = int(Path(folder, used_file).read_text())
-            counts = Path(folder, "memory.stat").read_text().split()
-        except (OSError, ValueError):
-            continue  # no such cgroup version, or "max": no limit
-        # Cached files that nobody uses make room for memory that somebody does.
-        reclaimable = int(counts[counts.index(cache) + 1]) if cache in counts else 0
-        available = min(available, limit - used + reclaimable)
-    return available
 
 
 def _refusal(size: int, remedy: str, reason: str | None) -> str:

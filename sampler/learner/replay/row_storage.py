@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import ConfigError
-from sampler.shm.arena import available_memory
+from sampler.process.memory import available_memory
 
 FieldSpecs = Mapping[str, tuple[tuple[int, ...], np.dtype | type]]
 """Name -> shape and dtype of a field's part in one row."""
