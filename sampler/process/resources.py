@@ -32,7 +32,7 @@ def available_cores() -> int:
     """
     grants = [len(os.sched_getaffinity(0)), *_quotas()]
     given_by_slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    if given_by_slurm.isdecimal():
+    if given_by_slurm.isdecimal() and int(given_by_slurm):
         grants.append(int(given_by_slurm))
     return max(1, min(grants))
 
