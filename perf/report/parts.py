@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perf import replay, soak, stragglers
+from perf import queues, replay, soak, stragglers
 from perf.report.rows import (
     Row,
     comparison,
@@ -95,6 +95,7 @@ PARTS = {
     "replay-trees": Part(
         "replay", "--tasks trees --seconds 1", replay.TREE_COLUMNS, replay.tree_rows
     ),
+    "queues": Part("queues", "--seconds 1 --rounds 5", queues.COLUMNS, queues.rows),
     "plan": Part("plan", "--cores 32 --device cuda", MEASURED, predicted),
     "plan-check": Part("plan", "--check --workers 32 --envs-per-worker 4", MEASURED, predicted),
     "peers-random": Part("peers", f"{PEERS} --seconds 5 --tasks random", COMPARED, comparison),
