@@ -69,13 +69,16 @@ def evaluate_run(arguments: Sequence[str]) -> None:
     with ExitStack() as stack:
         video = plot = None
         if chosen.video is not None:
+            from cli.rendering import check_rendering
             from cli.video import Video
 
             video = stack.enter_context(Video(chosen.video))
+            check_rendering(options.environment.env, options.environment.kwargs())
         if chosen.plot is not None:
-            from cli.plot import Plot
+            from cli.plot import Plot, action_components
 
-            plot = stack.enter_context(Plot(chosen.plot))
+            action = action_components(options.environment.env, options.environment.kwargs())
+            plot = stack.enter_context(Plot(chosen.plot, action))
         result = options.play(
             state,
             episodes=chosen.episodes,

@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import numpy as np
 
+from cli.rendering import picture_of
 from sampler.errors import ConfigError, FastrlError
 from sampler.rollout_worker.probe import attribute
 
-CODEC = "mp4v"
+CODEC = "vp09"  # VP9: every browser plays it, and OpenCV's wheels can write it
 FRAMES_PER_SECOND = 30  # of environments that do not say
 
 
 class Video:
     """Writes an environment's pictures to an mp4 file, one for each call.
 
-    The environment must have been made with render_mode="rgb_array".
+    The environment must have been made with render_mode="rgb_array". The first picture gives the
+    film its size; pictures of another size are scaled to it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,23 +27,27 @@ class Video:
         if path.suffix != ".mp4" or not path.parent.is_dir():
             raise ConfigError(f"video={str(path)!r} must end in .mp4, in a folder that exists")
         self.path = path
+        self._size = (0, 0)  # width and height
         self._writer: Any = None
 
     def __call__(self, env: Any) -> None:
-        """Add the picture that the environment shows now."""
-        picture = env.render()
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
-            raise FastrlError(f"{env} renders no RGB pictures; evaluate it without --video")
+        """Add the picture that the environment shows now. Raises ConfigError where it has none."""
+        picture = picture_of(env)
         if self._writer is None:
-            self._writer = self._open(env, picture)
+            self._size = picture.shape[1], picture.shape[0]
+            self._writer = self._open(env)
+        if picture.shape[1::-1] != self._size:
+            picture = cv2.resize(picture, self._size, interpolation=cv2.INTER_AREA)
         self._writer.write(cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
 
-    def _open(self, env: Any, picture: np.ndarray) -> Any:
+    def _open(self, env: Any) -> Any:
         speed = env.metadata.get("render_fps", FRAMES_PER_SECOND) / attribute(env, "frame_skip", 1)
-        size = picture.shape[1], picture.shape[0]
-        writer = cv2.VideoWriter(str(self.path), cv2.VideoWriter.fourcc(*CODEC), speed, size)
+        writer = cv2.VideoWriter(str(self.path), cv2.VideoWriter.fourcc(*CODEC), speed, self._size)
         if not writer.isOpened():
-            raise FastrlError(f"video {self.path} cannot be written; try another folder")
+            raise FastrlError(
+                f"video {self.path} cannot be written; try another folder, or, if this OpenCV "
+                'cannot write VP9, pip install "opencv-python-headless"'
+            )
         return writer
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
     python -m perf.fps --env BreakoutNoFrameskip-v4 --inference model
 
-Sampler and limit (`perf.limit`: the bare emulator in as many processes as cores) are measured in
-turn. FPS are emulator frames of real transitions per second, SPS agent steps.
+Sampler and limit (`perf.measure.limit`: the bare emulator in as many processes as cores) are
+measured in turn. FPS are emulator frames of real transitions per second, SPS agent steps.
 """
 
 from __future__ import annotations
@@ -15,20 +15,12 @@ from typing import Any
 
 import tyro
 
-from perf.common import (
-    Summary,
-    interleave,
-    machine,
-    machine_line,
-    mean_shares,
-    ratio,
-    stage_table,
-    table,
-    write_json,
-)
-from perf.contest import LiveSampler, LiveTrainer
-from perf.limit import limit_program
-from perf.settings import Sampling
+from perf.measure.limit import limit_program
+from perf.measure.live import LiveSampler, LiveTrainer
+from perf.measure.output import machine, machine_line, stage_table, table, write_json
+from perf.measure.rounds import Summary, interleave, ratio
+from perf.measure.settings import Sampling, describe
+from perf.measure.speeds import mean_shares
 
 
 @dataclass(frozen=True)
@@ -88,14 +80,6 @@ def show(settings: Sampling, result: dict[str, Any]) -> None:
         ],
     )
     stage_table(result["stages"])
-
-
-def describe(settings: Sampling) -> str:
-    """The sampler in words."""
-    return (
-        f"{settings.env}, {settings.workers} workers x {settings.envs_per_worker} environments, "
-        f"{settings.groups} groups, {settings.inference} actions"
-    )
 
 
 def main() -> None:

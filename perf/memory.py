@@ -20,10 +20,9 @@ import numpy as np
 import psutil
 import tyro
 
-from perf.common import machine, machine_line, table, write_json
-from perf.contest import LiveSampler
-from perf.fps import describe
-from perf.settings import Sampling
+from perf.measure.live import LiveSampler
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.settings import Sampling, describe
 
 MIB = 2**20
 PARTS = {"pss": "Pss", "private": "Pss_Anon", "code": "Pss_File", "shared": "Pss_Shmem"}

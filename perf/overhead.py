@@ -4,10 +4,10 @@
     python -m perf.overhead --copy-frames --inference model
 
 Microseconds of CPU per lane-step in each process (user and system time, from the kernel's own
-accounts), and the rate against `perf.ceiling`, a bare program that only carries frames and actions,
-measured in turn. By default the environment writes no frames and, since random actions need no
-observations, none are gathered; the ceiling does both. `--copy-frames --inference model` makes the
-sampler do the same: each step copies a frame, and a model without layers gets the stacks.
+accounts), and the rate against `perf.measure.ceiling`, a bare program that only carries frames and
+actions, measured in turn. By default the environment writes no frames and, since random actions
+need no observations, none are gathered; the ceiling does both. `--copy-frames --inference model`
+makes the sampler do the same: each step copies a frame, and a model without layers gets the stacks.
 """
 
 from __future__ import annotations
@@ -22,21 +22,12 @@ import numpy as np
 import psutil
 import tyro
 
-from perf.ceiling import ceiling_program
-from perf.common import (
-    Summary,
-    interleave,
-    machine,
-    machine_line,
-    mean_shares,
-    ratio,
-    stage_table,
-    table,
-    write_json,
-)
-from perf.contest import LiveSampler
-from perf.fps import describe
-from perf.settings import Sampling
+from perf.measure.ceiling import ceiling_program
+from perf.measure.live import LiveSampler
+from perf.measure.output import machine, machine_line, stage_table, table, write_json
+from perf.measure.rounds import Summary, interleave, ratio
+from perf.measure.settings import Sampling, describe
+from perf.measure.speeds import mean_shares
 from sampler.envs.frames import FRAME_SHAPE
 from sampler.envs.null import NullEnv
 

@@ -17,11 +17,12 @@ from typing import Any
 import tyro
 
 from perf import scale
-from perf.common import cores, machine, machine_line, table, write_json
-from perf.contest import LiveSampler
-from perf.limit import frames_per_step, sleep_program
+from perf.measure.limit import frames_per_step, sleep_program
+from perf.measure.live import LiveSampler
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.settings import Sampling
 from perf.overhead import processor_seconds
-from perf.settings import Sampling
+from sampler.process.resources import available_cores
 
 CROWD = 8  # workers of the larger run that costs are measured in
 ROUNDS = 100  # of the fixed point in `predict`; it converges in a few
@@ -228,7 +229,7 @@ def check(settings: Settings) -> dict[str, Any]:
     with sleep_program(settings.step_us, 1) as sleeper:
         costs = replace(costs, sleep=1e6 / sleeper.measure(settings.seconds))
     target = Plan(
-        cores(),
+        available_cores(),
         emulated.workers,
         emulated.groups,
         emulated.envs_per_worker // emulated.groups,

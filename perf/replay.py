@@ -20,8 +20,9 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from perf.common import Summary, interleave, machine, machine_line, ratio, table, write_json
-from perf.settings import Measuring
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.rounds import Summary, interleave, ratio
+from perf.measure.settings import Measuring
 from sampler.learner.replay import SequenceReplay, SumTree, TransitionReplay
 from sampler.learner.replay.row_storage import Fields, FieldSpecs
 

@@ -15,21 +15,12 @@ from typing import Any, Literal
 
 import tyro
 
-from perf.common import (
-    Summary,
-    interleave,
-    machine,
-    machine_line,
-    mean_shares,
-    ratio,
-    stage_table,
-    table,
-    write_json,
-)
-from perf.contest import LiveSampler
-from perf.fps import describe
-from perf.limit import sleep_program
-from perf.settings import Sampling
+from perf.measure.limit import sleep_program
+from perf.measure.live import LiveSampler
+from perf.measure.output import machine, machine_line, stage_table, table, write_json
+from perf.measure.rounds import Summary, interleave, ratio
+from perf.measure.settings import Sampling, describe
+from perf.measure.speeds import mean_shares
 
 
 @dataclass(frozen=True)

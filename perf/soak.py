@@ -21,10 +21,9 @@ import numpy as np
 import psutil
 import tyro
 
-from perf.common import machine, machine_line, table, write_json
-from perf.fps import describe
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.settings import Sampling, describe
 from perf.memory import MIB, memory_of
-from perf.settings import Sampling
 
 KIB = 2**10
 PARTS = ("resident", "own", "descriptors")

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from perf.common import Summary, interleave, machine, machine_line, ratio, table, write_json
-from perf.contest import LiveSampler
-from perf.fps import describe
-from perf.settings import Sampling
+from perf.measure.live import LiveSampler
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.rounds import Summary, interleave, ratio
+from perf.measure.settings import Sampling, describe
 from sampler import Sampler, seeds
 from sampler.envs.sleep import SleepEnv
 from sampler.errors import BatchTimeout

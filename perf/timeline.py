@@ -18,10 +18,11 @@ from typing import Any
 
 import tyro
 
-from perf.common import machine, machine_line, table, write_json
-from perf.contest import LiveSampler, LiveTrainer
-from perf.fps import describe
-from perf.spans import Recording, Span, overlap
+from perf.measure.live import LiveSampler, LiveTrainer
+from perf.measure.output import machine, machine_line, table, write_json
+from perf.measure.settings import describe
+from perf.measure.spans import Recording, Span, overlap
+from perf.measure.speeds import rates
 from perf.train import Settings as TrainSettings
 from perf.train import make_trainer
 from sampler.shm.counters import Stage
@@ -87,7 +88,7 @@ def record(settings: Settings) -> Take:
         with Recording(live.sampler) as recording:
             work(settings.seconds)
         after = live.sampler.stats()
-    sps = (after["steps"] - before["steps"]) / (after["time"] - before["time"])
+    sps = rates(before, after)["sps"]
     return Take(settings.groups, recording.seconds, recording.spans, sps)
 
 

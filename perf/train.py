@@ -3,8 +3,8 @@
     python -m perf.train --env BreakoutNoFrameskip-v4 --batch 32 --rollout 32
     python -m perf.train --epochs 4 --minibatches 4
 
-Training and the limit (`perf.limit`: the bare emulator in as many processes as cores) are measured
-in turn. FPS and SPS are those of the steps learned from.
+Training and the limit (`perf.measure.limit`: the bare emulator in as many processes as cores) are
+measured in turn. FPS and SPS are those of the steps learned from.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 import tyro
 
-from perf.common import interleave, machine, table, write_json
-from perf.contest import LiveTrainer
 from perf.fps import report, show
-from perf.limit import limit_program
-from perf.settings import Sampling
+from perf.measure.limit import limit_program
+from perf.measure.live import LiveTrainer
+from perf.measure.output import machine, table, write_json
+from perf.measure.rounds import interleave
+from perf.measure.settings import Sampling
 
 SETTLE = 25.0  # seconds in which the learner finds out how many threads are best
 

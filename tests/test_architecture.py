@@ -109,8 +109,8 @@ def test_no_arrow_climbs(arrows):
 
 
 def test_what_rollout_workers_load_needs_no_torch():
-    loaded = "sampler, sampler.rollout_worker.main, sampler.shm.shared, sampler.runtime.local_worker"
-    code = f"import sys, {loaded}; print('torch' in sys.modules)"
+    modules = "sampler.rollout_worker.main", "sampler.shm.shared", "sampler.runtime.local_worker"
+    code = f"import sys, {', '.join(modules)}; print('torch' in sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=ROOT
     )

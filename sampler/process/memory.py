@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sampler.process import cgroups
+
+GROUP_FILES = (  # limit, use, and what the cached files that nobody uses are called in memory.stat
+    ("memory.max", "memory.current", "inactive_file"),  # version 2
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # version 1
+)
+
 
 def available_memory() -> int:
-    """Bytes that this process may still allocate: the machine's, or its cgroup's if fewer."""
+    """Bytes that this process may still allocate: the machine's, or a control group's if fewer."""
     import psutil  # not at the top: workers have no use for it
 
     available = psutil.virtual_memory().available
-    for folder, limit_file, used_file, cache in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        (
-            "/sys/fs/cgroup/memory",
-            "memory.limit_in_bytes",
-            "memory.usage_in_bytes",
-            "total_inactive_file",
-        ),
-    ):
-        try:
-            limit = int(Path(folder, limit_file).read_text())
-            used = int(Path(folder, used_file).read_text())
-            counts = Path(folder, "memory.stat").read_text().split()
-        except (OSError, ValueError):
-            continue  # no such cgroup version, or "max": no limit
-        # Cached files that nobody uses make room for memory that somebody does.
-        reclaimable = int(counts[counts.index(cache) + 1]) if cache in counts else 0
-        available = min(available, limit - used + reclaimable)
+    for limit_file, used_file, cache in GROUP_FILES:
+        for folder, limit in cgroups.limits("memory", limit_file):
+            used = cgroups.number(folder / used_file)
+            if limit.isdecimal() and used is not None:  # not "max"
+                # Cached files that nobody uses make room for memory that somebody does.
+                available = min(available, int(limit) - used + _count(folder, cache))
     return available
+
+
+def _count(folder: Path, name: str) -> int:
+    """A count in a group's memory.stat, 0 where it is missing."""
+    try:
+        counts = (folder / "memory.stat").read_text().split()
+    except OSError:
+        return 0
+    return int(counts[counts.index(name) + 1]) if name in counts else 0

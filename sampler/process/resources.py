@@ -10,6 +10,7 @@ from functools import cache
 from math import ceil
 
 from sampler.errors import ConfigError
+from sampler.process import cgroups
 
 FILES_PER_WORKER = 2  # the ends of the pipes that tell of its death and of ours
 SPARE_FILES = 24  # shared memory, multiprocessing's servers, and what starting takes for a moment
@@ -24,15 +25,25 @@ THREAD_VARIABLES = (
 
 
 def available_cores() -> int:
-    """Cores that this process may really use: its affinity, or its cgroup's quota if less."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-        cores = min(cores, ceil(int(quota) / int(period)))
-    except (OSError, ValueError):
-        pass  # no quota
-    return max(1, cores)
+    """Cores that this process may really use: the fewest that anything grants it.
+
+    That is its affinity, the quotas of the control groups that it is in (a part of a core counts
+    as one), and what Slurm has given the task.
+    """
+    grants = [len(os.sched_getaffinity(0)), *_quotas()]
+    given_by_slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if given_by_slurm.isdecimal() and int(given_by_slurm):
+        grants.append(int(given_by_slurm))
+    return max(1, min(grants))
+
+
+def _quotas() -> list[int]:
+    """Cores that the control groups grant, of those groups that have a quota."""
+    pairs = [text.split() for _, text in cgroups.limits("cpu", "cpu.max")]
+    for folder, quota in cgroups.limits("cpu", "cpu.cfs_quota_us"):
+        pairs.append([quota, str(cgroups.number(folder / "cpu.cfs_period_us"))])
+    # Without a quota the first word is "max", or -1.
+    return [ceil(int(pair[0]) / int(pair[1])) for pair in pairs if all(map(str.isdecimal, pair))]
 
 
 def check_limits(processes: int, bells: int) -> None:
@@ -59,11 +70,10 @@ def check_limits(processes: int, bells: int) -> None:
 def available_processes() -> int | None:
     """Processes and threads that may still be started; None: no limit is known."""
     available = []
-    try:
-        with open("/sys/fs/cgroup/pids.max") as limit, open("/sys/fs/cgroup/pids.current") as used:
-            available.append(int(limit.read()) - int(used.read()))
-    except (OSError, ValueError):
-        pass  # no limit
+    for folder, limit in cgroups.limits("pids", "pids.max"):
+        used = cgroups.number(folder / "pids.current")
+        if limit.isdecimal() and used is not None:  # not "max"
+            available.append(int(limit) - used)
     limit_of_user, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if limit_of_user != resource.RLIM_INFINITY and os.geteuid() != 0:  # root has none
         import psutil

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from perf.limit import Settings as LimitSettings
-from perf.limit import frames_per_step, make_stepper
+from perf.measure.limit import Settings as LimitSettings
+from perf.measure.limit import frames_per_step, make_stepper
 
 SHORT = ["--seconds", "0.5", "--rounds", "1"]
 SMALL = [*SHORT, "--workers", "1", "--envs-per-worker", "4", "--batch", "4"]
@@ -40,13 +40,13 @@ def test_environments_step_alone(env, frames):
 
 @pytest.mark.slow
 def test_limit(tmp_path):
-    report = run("limit", tmp_path, *SHORT, "--env", "CartPole-v1")
+    report = run("measure.limit", tmp_path, *SHORT, "--env", "CartPole-v1")
     assert report["limit_fps"] == report["limit_sps"] > 0
 
 
 @pytest.mark.slow
 def test_ceiling(tmp_path):
-    report = run("ceiling", tmp_path, *SHORT, "--workers", "1", "--lanes", "4")
+    report = run("measure.ceiling", tmp_path, *SHORT, "--workers", "1", "--lanes", "4")
     assert report["sps"] > 0
 
 

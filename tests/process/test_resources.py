@@ -6,46 +6,61 @@ import resource
 import pytest
 
 from sampler import ConfigError
-from sampler.process import resources as module
 from sampler.process.resources import (
     THREAD_VARIABLES,
     available_cores,
+    available_processes,
     check_limits,
     thread_environment,
 )
 
 
+@pytest.fixture(autouse=True)
+def no_slurm(monkeypatch):
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+
+
 @pytest.fixture
-def quota(tmp_path, monkeypatch):
-    """A control group whose files can be written; others are read as usual."""
-    import builtins
-
-    files = {}
-    usual = builtins.open
-
-    def open_instead(path, *args, **kwargs):
-        if str(path).startswith("/sys/fs/cgroup/"):
-            if str(path) not in files:
-                raise FileNotFoundError(path)
-            copy = tmp_path / str(path).replace("/", "_")
-            copy.write_text(files[str(path)])
-            path = copy
-        return usual(path, *args, **kwargs)
-
-    monkeypatch.setattr(module, "open", open_instead, raising=False)
-    return files
+def eight_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
 
 
 @pytest.mark.parametrize(
     ("text", "cores"), [("max 100000", 8), ("150000 100000", 2), ("50000 100000", 1), ("x", 8)]
 )
-def test_cores_are_those_of_the_affinity_and_the_quota(quota, monkeypatch, text, cores):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    quota["/sys/fs/cgroup/cpu.max"] = text
+def test_cores_are_those_of_the_affinity_and_the_quota(groups, eight_cores, text, cores):
+    groups.version_2("/", {"cpu.max": text})
     assert available_cores() == cores
 
 
-def test_cores_without_a_control_group(quota, monkeypatch):
+@pytest.mark.parametrize(
+    ("inner", "outer", "cores"), [("max", "3", 3), ("2", "3", 2), ("5", "3", 3)]
+)
+def test_the_least_quota_of_nested_groups_holds(groups, eight_cores, inner, outer, cores):
+    files = {"pod/c1/cpu.max": f"{inner} 1", "pod/cpu.max": f"{outer} 1", "cpu.max": "max 1"}
+    groups.version_2("/pod/c1", files)
+    assert available_cores() == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 6), ("250000", 3)])
+def test_quotas_of_version_1(groups, eight_cores, quota, cores):
+    files = {
+        "slurm/job/cpu.cfs_quota_us": quota,
+        "slurm/job/cpu.cfs_period_us": "100000",
+        "slurm/cpu.cfs_quota_us": "600000",
+        "slurm/cpu.cfs_period_us": "100000",
+    }
+    groups.version_1("cpu,cpuacct", "/slurm/job/step_0", files)
+    assert available_cores() == cores
+
+
+@pytest.mark.parametrize(("given", "cores"), [("4", 4), ("16", 8), ("0", 8), ("", 8), ("4(x2)", 8)])
+def test_cores_that_slurm_has_given_the_task(groups, eight_cores, monkeypatch, given, cores):
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", given)
+    assert available_cores() == cores
+
+
+def test_cores_without_a_control_group(groups, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 7})
     assert available_cores() == 3
 
@@ -68,13 +83,12 @@ def test_open_files_are_counted_before_anything_starts(monkeypatch):
             check_limits(processes, bells)
 
 
-def test_processes_are_counted_before_anything_starts(quota, monkeypatch):
+def test_processes_are_counted_before_anything_starts(groups, monkeypatch):
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: unlimited)
-    quota["/sys/fs/cgroup/pids.max"] = "max"
-    quota["/sys/fs/cgroup/pids.current"] = "90"
+    groups.version_2("/", {"pids.max": "max", "pids.current": "90"})
     check_limits(1000, bells=1)
-    quota["/sys/fs/cgroup/pids.max"] = "100"
+    groups.version_2("/", {"pids.max": "100"})
     check_limits(10, bells=1)
     with pytest.raises(ConfigError) as caught:
         check_limits(11, bells=1)
@@ -82,3 +96,12 @@ def test_processes_are_counted_before_anything_starts(quota, monkeypatch):
         "11 worker processes are asked for but only 10 more may run; raise the limit (ulimit -u, "
         "or pids.max of the control group), or lower workers"
     )
+
+
+def test_a_group_around_ours_may_have_fewer_processes_left(groups, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
+    counts = {"job/step/pids.max": "50", "job/step/pids.current": "1"}
+    groups.version_2("/job/step", {**counts, "job/pids.max": "60", "job/pids.current": "40"})
+    assert available_processes() == 20
+    groups.version_1("pids", "/job/step", {**counts, "job/step/pids.max": "11"})
+    assert available_processes() == 10

@@ -1,0 +1,1 @@
+"""Learning curves of every algorithm (`python -m perf.learning`)."""

@@ -1,0 +1,1 @@
+"""How a measured program reports its steps; its folder is all that a program needs of us."""

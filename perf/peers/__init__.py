@@ -1,0 +1,1 @@
+"""The same work side by side: fastrl and other systems (`python -m perf.peers`)."""

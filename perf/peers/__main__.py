@@ -1,0 +1,4 @@
+from perf.peers.comparison import main
+
+if __name__ == "__main__":
+    main()

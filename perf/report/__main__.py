@@ -1,0 +1,4 @@
+from perf.report.recording import main
+
+if __name__ == "__main__":
+    main()
