@@ -191,7 +191,5 @@ def test_every_combination_works_or_is_refused(changes):
 
 def test_an_environment_instead_of_a_way_to_make_one_is_refused_with_the_remedy():
     env = gym.make("CartPole-v1")
-    with pytest.raises(
-        ConfigError, match=r"neither an id .*: env=lambda: gymnasium\.make\(\.\.\.\)"
-    ):
+    with pytest.raises(ConfigError, match=r"neither an id .* env=lambda: gymnasium\.make"):
         SamplerConfig(env=env)
