@@ -71,9 +71,10 @@ class SamplerConfig:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.env, str) or callable(self.env)):
+            remedy = "; every lane needs its own: give the id, or env=lambda: gymnasium.make(...)"
+            is_made = hasattr(self.env, "reset") and hasattr(self.env, "step")
             raise ConfigError(
-                f"env={self.env!r} is neither an id nor a callable; give its Gymnasium id, or a "
-                "function that makes one: env=lambda: gymnasium.make(...)"
+                f"env={self.env!r} is neither an id nor a callable{remedy if is_made else ''}"
             )
         check_numbers(
             self, "workers", "envs_per_worker", "groups", "rollout", "batch", whole=True, least=1

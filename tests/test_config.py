@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import gymnasium as gym
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -186,3 +187,9 @@ def test_every_combination_works_or_is_refused(changes):
         checker.check(drained=True)
         assert len(checker.rows) == config.lanes
         assert min(len(rows) for rows in checker.rows.values()) >= 2
+
+
+def test_an_environment_instead_of_a_way_to_make_one_is_refused_with_the_remedy():
+    env = gym.make("CartPole-v1")
+    with pytest.raises(ConfigError, match=r"neither an id .* env=lambda: gymnasium\.make"):
+        SamplerConfig(env=env)

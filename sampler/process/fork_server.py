@@ -18,7 +18,7 @@ from multiprocessing import forkserver
 
 from sampler.process import CALLER
 
-PATIENCE = 1.0  # seconds from the end of a caller's descriptors to the end of its process
+CALLER_TIMEOUT = 1.0  # seconds from the end of a caller's descriptors to the end of its process
 
 
 def _remove_socket(server: int, caller: int) -> None:
@@ -26,7 +26,7 @@ def _remove_socket(server: int, caller: int) -> None:
     address = forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
     if os.getpid() != server or not address:
         return
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + CALLER_TIMEOUT
     while os.getppid() == caller and time.monotonic() < deadline:
         time.sleep(0.01)
     if os.getppid() != caller:

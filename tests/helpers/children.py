@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from sampler.process.child import prepare_child
+from sampler.shm.shared import Shared
+from sampler.worker.running import run_worker
 
 
 def prepare(connection: Connection) -> None:
@@ -25,3 +28,9 @@ def tell_of_interruptions(connection: Connection) -> None:
     before = found()
     prepare_child()
     connection.send((before, found()))
+
+
+def work(shared: Shared, slot: int, outcome: Callable[[], None]) -> None:
+    """Be a worker whose work is `outcome`."""
+    counters = shared.counters.rollout[slot]
+    run_worker(shared, slot, counters, lambda: f"worker {slot}", outcome)

@@ -122,6 +122,12 @@ WRONG_VALUES = {
 }
 
 
+def test_a_reward_beyond_float32_is_refused_without_a_warning(recwarn):
+    error = error_of(SERIAL, {"reward": lambda t: 1e300})
+    assert "reward inf (step 0 of the row); rewards must be finite" in str(error)
+    assert not [str(w.message) for w in recwarn if "overflow" in str(w.message)]
+
+
 @pytest.mark.parametrize(("kwargs", "message"), WRONG_VALUES.values(), ids=WRONG_VALUES)
 def test_wrong_values(kwargs, message):
     error = error_of(SERIAL, kwargs)
