@@ -207,7 +207,7 @@ class Learner(ABC):
 
 
 class Explores(ABC):
-    """A learner that has the sampler take random actions, where its policy itself explores not."""
+    """A learner that has the sampler take random actions: its policy does not explore by itself."""
 
     @abstractmethod
     def exploration(self, lanes: int, steps: int) -> np.ndarray:

@@ -171,7 +171,7 @@ class ActorCritic(Learner):
         """
         real = batch.mask
         lag = self._lag(batch)
-        valid = self.stale.left(lag, real)
+        valid = self.stale.fresh(lag, real)
         self.lags = lag_metrics(lag, real, valid)
         rewards = self._rewards(batch)
         data = batch.to(self.device)

@@ -22,19 +22,19 @@ class StaleSteps:
         self._recent: deque[tuple[int, int]] = deque(maxlen=PATIENCE)  # left out, and real
         self._warned = False
 
-    def left(self, lag: np.ndarray, real: np.ndarray) -> np.ndarray:
+    def fresh(self, lag: np.ndarray, real: np.ndarray) -> np.ndarray:
         """[B, T] bool: the real steps of a batch that are not too old.
 
         lag: [B, T] versions between acting and now; real: [B, T] bool.
         """
-        fresh = real & (lag <= self.max_policy_lag)
+        kept = real & (lag <= self.max_policy_lag)
         steps = int(real.sum())
-        stale = steps - int(fresh.sum())
+        stale = steps - int(kept.sum())
         self.count += stale
         self._recent.append((stale, steps))
         if not self._warned and len(self._recent) == PATIENCE:
             self._warn_of_most()
-        return fresh
+        return kept
 
     def _warn_of_most(self) -> None:
         stale, steps = np.sum(self._recent, axis=0)
