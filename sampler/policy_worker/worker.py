@@ -10,10 +10,10 @@ import numpy as np
 from sampler.policy_worker.requests import RequestBook, Requests, RowAccess, select
 from sampler.process.bell import Bell
 from sampler.shm.counters import Stage
+from sampler.shm.ordering import release
 from sampler.shm.shared import Shared
-from sampler.shm.store import FRAMES
 
-NAP = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
+LONGEST_SLEEP = 1.0  # seconds after which a worker looks around, though no bell rang
 
 
 class Actor(Protocol):
@@ -27,6 +27,9 @@ class Actor(Protocol):
 
     def load(self, version: int) -> int:
         """Load newer weights than `version`, if there are any; returns the version in use."""
+
+    def begin(self, requests: Requests) -> None:
+        """Told of all requests first: where lanes begin their first rows, their state is new."""
 
     def knows(self, requests: Requests) -> np.ndarray:
         """Which requests it can answer: bool [R]; False where their lanes' state is lost."""
@@ -83,7 +86,7 @@ class PolicyWorker:
 
     def sleep(self) -> None:
         began = self.counters.enter(Stage.WAITING)
-        self.bell.wait(NAP)
+        self.bell.wait(LONGEST_SLEEP)
         # Not waiting any more before the requests are looked at: the supervisor relies on it.
         self.counters.add("wait_ns", self.counters.enter(Stage.GATHERING) - began)
 
@@ -95,6 +98,7 @@ class PolicyWorker:
         # After collecting: in sync mode rows are handed out only when the weights that they must
         # be made with have been published, so whoever has a row's request finds these weights.
         self._load_weights()
+        self.actor.begin(requests)
         known = self.actor.knows(requests)
         if not known.all():
             self._wake(self.book.refuse(requests, ~known))
@@ -111,6 +115,7 @@ class PolicyWorker:
         if states is not None:
             lanes, values = states
             self.rows.write_states(requests.stored[lanes], values)
+        release()
         # Counted before they are answered: no batch comes before its observations are counted.
         counters.add("batches", 1)
         counters.add("observations", len(requests.lanes))
@@ -142,9 +147,3 @@ class PolicyWorker:
     def _wake(self, workers: set[int]) -> None:
         for worker in workers:
             self.worker_bells[worker].ring()
-
-
-def observation_fields(shared: Shared) -> list[str]:
-    """Names of the fields that make up an observation."""
-    spec = shared.spec
-    return [FRAMES] if spec.stacks_frames else [leaf.name for leaf in spec.observations]

@@ -47,6 +47,7 @@ def main(
             lanes,
             facts.observation_space,
             facts.frame_skip,
+            config.env_name,
         )
         try:
             worker.run()

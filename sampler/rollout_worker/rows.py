@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
+from sampler.errors import EnvError
+from sampler.rollout_worker.lanes import StepResult
 from sampler.shm.store import FRAMES, SequenceStore, StoreSpec
+
+# Rewards beyond float32: whoever looks at a finished row reports them as what they are, infinite.
+warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, __name__)
 
 
 @dataclass(frozen=True)
@@ -14,6 +20,12 @@ class Block:
     """Views of the rows that a token stands for, every one [lanes, ...]."""
 
     arrays: dict[str, np.ndarray]
+    """All fields, by name."""
+    observations: list[np.ndarray]
+    """The leaves of the observation space, or the single frames that its stacks are made of."""
+    actions: list[np.ndarray]
+    """The leaves of the action space."""
+    action_mask: np.ndarray | None
     rewards: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
@@ -55,6 +67,9 @@ class RowFiller:
             a = self.store.block(token)
             self._blocks[token] = Block(
                 a,
+                [a[name] for name in self.spec.observation_fields],
+                [a[action.name] for action in self.spec.actions],
+                a.get("action_mask"),
                 a["rewards"],
                 a["terminated"],
                 a["truncated"],
@@ -80,6 +95,23 @@ class RowFiller:
         block.episode_id[:, start:] = episode_ids[:, None]
         block.age[:, start + 1 :] = block.age[:, start : start + 1] + self._ahead[: -start or None]
         return start
+
+    def record(self, block: Block, step: int, result: StepResult) -> None:
+        """Write the rewards and the ends of the transitions at `step`.
+
+        Raises EnvError for rewards that are no numbers.
+        """
+        try:
+            block.rewards[:, step] = result.rewards
+        except (TypeError, ValueError):
+            raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
+        for lane, terminated, truncated, _ in result.ended:
+            block.terminated[lane, step] = terminated
+            block.truncated[lane, step] = truncated
+
+    def fresh_rewards(self, block: Block, step: int) -> np.ndarray:
+        """Rewards [lanes, steps] before `step`, without those repeated from the rows before."""
+        return block.rewards[:, self.overlapping : step]
 
     def end(self, block: Block) -> None:
         """Keep what the next rows begin with, after the last step of these."""

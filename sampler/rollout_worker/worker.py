@@ -14,12 +14,13 @@ from typing import Any
 from sampler.process.bell import Bell
 from sampler.rollout_worker.group import Group
 from sampler.rollout_worker.lanes import Lanes
-from sampler.rollout_worker.observations import ObservationWriter
+from sampler.rollout_worker.values import ValueCheck
 from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
 from sampler.shm.tokens import NONE
+from sampler.spaces import leaves
 
-NAP = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
+LONGEST_SLEEP = 1.0  # seconds after which a worker looks around, though no bell rang
 
 
 class RolloutWorker:
@@ -35,17 +36,19 @@ class RolloutWorker:
         lanes: list[Lanes],
         observation_space: Any,
         frame_skip: int,
+        environment: str,
     ):
-        """`lanes`: one entry per group; `observation_space`: of one environment."""
+        """`lanes`: one entry per group; `observation_space`: of one environment; `environment`: its
+        name in warnings."""
         self.index = index
         self.shared = shared
         self.bell, self.policy_bell, self.learner_bell = bell, policy_bell, learner_bell
         self.counters = shared.counters.rollout[index]
         self.control = shared.counters.learner
         self.frame_skip = frame_skip
-        writer = ObservationWriter(observation_space)
+        values = ValueCheck(leaves(observation_space, "obs"), environment)
         self.groups = [
-            Group(group, group_lanes, shared, writer)
+            Group(group, group_lanes, shared, values)
             for group, group_lanes in zip(shared.topology.groups_of(index), lanes, strict=True)
         ]
         self._stopping = self.control.index["stop"]
@@ -70,7 +73,7 @@ class RolloutWorker:
         while not words[self._stopping]:
             if words[self._pausing]:
                 self.counters.enter(Stage.PAUSED)
-                self.bell.wait(NAP)
+                self.bell.wait(LONGEST_SLEEP)
             elif not self.advance() and not serve():
                 self.sleep()
 
@@ -82,10 +85,10 @@ class RolloutWorker:
                 if group.look_for_rows():
                     self._ask(group)
                     advanced = True
-            elif group.answered:
+            elif group.request.answered:
                 self._step(group)
                 advanced = True
-            elif group.refused:
+            elif group.request.refused:
                 self.counters.add("lost_steps", group.restart_rows())
                 self._ask(group)
                 advanced = True
@@ -96,7 +99,7 @@ class RolloutWorker:
         for_rows = all(group.token == NONE for group in self.groups)
         stage = Stage.WAITING_FOR_ROWS if for_rows else Stage.WAITING
         began = self.counters.enter(stage)
-        self.bell.wait(NAP)
+        self.bell.wait(LONGEST_SLEEP)
         waited = time.monotonic_ns() - began
         self.counters.add("token_wait_ns" if for_rows else "wait_ns", waited)
 
@@ -118,23 +121,17 @@ class RolloutWorker:
         counters.add("frames", steps * self.frame_skip)
         if result.resets:
             counters.add("masked_steps", len(result.resets))
-        for lane, reward, game_over in result.reset_games:
-            self._report(group, lane, group.reset_game(lane, reward, game_over), game_over)
-        for lane, _, _, game_over in result.ended:
-            counters.add("episodes", 1)
-            self._report(group, lane, group.end_episode(lane, game_over), game_over)
+        if result.ended:
+            counters.add("episodes", len(result.ended))
+        for lane, score, length in group.finished_games(result):
+            frames = length * self.frame_skip
+            self.shared.episodes.put(self.index, group.lane_ids[lane], score, length, frames)
         if group.step == self.shared.spec.steps:
             self._finish(group)
         elif self.shared.tokens.is_filling(group.token):
             self._ask(group)
         else:
             self._give_up(group)
-
-    def _report(self, group: Group, lane: int, game: tuple[float, int], game_over: bool) -> None:
-        if game_over:
-            score, length = game
-            frames = length * self.frame_skip
-            self.shared.episodes.put(self.index, group.lane_ids[lane], score, length, frames)
 
     def _finish(self, group: Group) -> None:
         if not group.finish():

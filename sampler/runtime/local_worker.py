@@ -69,6 +69,7 @@ def main(
             make_lanes(config, facts, index, restarts, shared),
             facts.observation_space,
             facts.frame_skip,
+            config.env_name,
         )
 
         def serve() -> bool:
