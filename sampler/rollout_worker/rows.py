@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +9,6 @@ import numpy as np
 from sampler.errors import EnvError
 from sampler.rollout_worker.lanes import StepResult
 from sampler.shm.store import FRAMES, SequenceStore, StoreSpec
-
-# Rewards beyond float32: whoever looks at a finished row reports them as what they are, infinite.
-warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, __name__)
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,9 @@ class RowFiller:
         Raises EnvError for rewards that are no numbers.
         """
         try:
-            block.rewards[:, step] = result.rewards
+            # Those beyond float32 become infinite, which the check of full rows reports.
+            with np.errstate(over="ignore"):
+                block.rewards[:, step] = result.rewards
         except (TypeError, ValueError):
             raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
         for lane, terminated, truncated, _ in result.ended:

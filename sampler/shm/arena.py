@@ -89,6 +89,11 @@ class Arena:
         self._map()
 
 
+def scalars(array: Any) -> Any:
+    """The elements of an array, read and written one by one: several times faster than by numpy."""
+    return memoryview(array)
+
+
 def available_memory() -> int:
     """Bytes that this process may still allocate: the machine's, or its cgroup's if fewer."""
     import psutil

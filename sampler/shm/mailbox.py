@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sampler.shm.arena import Arena, Field
+from sampler.shm.arena import Arena, Field, scalars
 from sampler.shm.ordering import acquire, release
 
 RING = 512  # games of a worker that are kept between two readings
@@ -50,8 +50,10 @@ class EpisodeRings:
         ]  # [workers, RING], which game it is; 0: being written
         self.heads = arena["episode_heads"]  # [workers], games finished so far
         self.totals = arena["episode_totals"]  # [workers, 2, 4], copy n % 2 is of the first n games
-        self._read = arena["episode_reads"]  # [workers], games that the reader has had or missed
+        self.reads = arena["episode_reads"]  # [workers], games that the reader has had or missed
         self.missed = 0
+        self._numbers, self._heads = scalars(self.numbers), scalars(self.heads)
+        self._totals, self._reads = scalars(self.totals), scalars(self.reads)
 
     @staticmethod
     def fields(workers: int) -> list[Field]:
@@ -68,19 +70,20 @@ class EpisodeRings:
 
     def put(self, worker: int, lane: int, score: float, length: int, frames: int) -> None:
         """Report a finished game."""
-        head = int(self.heads[worker])
+        head = self._heads[worker]
         number = head + 1
-        slot = self._slot(head, head - int(self._read[worker]))
+        slot = self._slot(head, head - self._reads[worker])
         if slot < RING:
-            self.numbers[worker, slot] = 0
+            self._numbers[worker, slot] = 0
             release()
             self.entries[worker, slot] = (lane, score, length, frames)
             release()
-            self.numbers[worker, slot] = number
-        totals = self.totals[worker]
-        totals[number % 2] = totals[head % 2] + (1, score, length, frames)
+            self._numbers[worker, slot] = number
+        totals, before, after = self._totals, head % 2, number % 2
+        for i, amount in enumerate((1, score, length, frames)):
+            totals[worker, after, i] = totals[worker, before, i] + amount
         release()
-        self.heads[worker] = number
+        self._heads[worker] = number
 
     @staticmethod
     def _slot(head: int, unread: int) -> int:
@@ -95,8 +98,8 @@ class EpisodeRings:
         Of more than RING of a worker they are a sample; the others count as missed.
         """
         episodes = []
-        for worker in np.flatnonzero(self.heads != self._read):
-            head, read = int(self.heads[worker]), int(self._read[worker])
+        for worker in np.flatnonzero(self.heads != self.reads):
+            head, read = int(self.heads[worker]), int(self.reads[worker])
             acquire()
             numbers = self.numbers[worker].copy()
             acquire()
@@ -109,7 +112,7 @@ class EpisodeRings:
             for lane, score, length, frames in entries[slots].tolist():
                 episodes.append(Episode(int(lane), score, int(length), int(frames)))
             self.missed += head - read - len(slots)
-            self._read[worker] = head
+            self.reads[worker] = head
         return episodes
 
     def total(self) -> GameTotals:
@@ -136,7 +139,7 @@ class EpisodeRings:
         return {
             "entries": self.entries,
             "heads": self.heads,
-            "read": self._read,
+            "read": self.reads,
             "missed": self.missed,
             "numbers": self.numbers,
             "totals": self.totals,
@@ -145,7 +148,7 @@ class EpisodeRings:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there. In a state without sums they begin at 0, and the ring is in order."""
         self.entries[:], self.heads[:] = state["entries"], state["heads"]
-        self._read[:], self.missed = state["read"], state["missed"]
+        self.reads[:], self.missed = state["read"], state["missed"]
         heads = self.heads[:, None]
         in_order = heads - (heads - 1 - np.arange(RING)) % RING  # the last game of each slot
         self.numbers[:] = state.get("numbers", in_order)
