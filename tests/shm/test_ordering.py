@@ -131,7 +131,9 @@ def test_weights_are_whole_before_their_version(at_release):
 def test_a_game_is_whole_before_it_counts(at_release):
     arena = arena_of(*EpisodeRings.fields(1))
     rings = EpisodeRings(arena)
-    seen = at_release(mailbox, lambda: (rings.heads[0], rings.numbers[0, 0], rings.entries[0, 0, 1]))
+    seen = at_release(
+        mailbox, lambda: (rings.heads[0], rings.numbers[0, 0], rings.entries[0, 0, 1])
+    )
     rings.put(0, 7, 2.5, 3, 3)
     assert seen == [(0, 0, 0.0), (0, 0, 2.5), (0, 1, 2.5)]
     arena.close()
