@@ -52,6 +52,7 @@ class EpisodeRings:
         self.totals = arena["episode_totals"]  # [workers, 2, 4], copy n % 2 is of the first n games
         self.reads = arena["episode_reads"]  # [workers], games that the reader has had or missed
         self.missed = 0
+        self._taken = np.zeros((len(self.heads), 4))  # sums of the first `reads` games
         self._numbers, self._heads = scalars(self.numbers), scalars(self.heads)
         self._totals, self._reads = scalars(self.totals), scalars(self.reads)
 
@@ -98,9 +99,8 @@ class EpisodeRings:
         Of more than RING of a worker they are a sample; the others count as missed.
         """
         episodes = []
-        for worker in np.flatnonzero(self.heads != self.reads):
-            head, read = int(self.heads[worker]), int(self.reads[worker])
-            acquire()
+        for worker in np.flatnonzero(self.heads != self.reads).tolist():
+            (head, self._taken[worker]), read = self._sums(worker), int(self.reads[worker])
             numbers = self.numbers[worker].copy()
             acquire()
             entries = self.entries[worker].copy()
@@ -117,19 +117,21 @@ class EpisodeRings:
 
     def total(self) -> GameTotals:
         """Sums over all games of all workers, whether taken, missed or neither yet."""
-        totals = np.array([self._total_of(worker) for worker in range(len(self.heads))])
-        games, score, length, frames = totals.sum(axis=0).tolist()
-        return GameTotals(int(games), score, int(length), int(frames))
+        return _total(np.array([self._sums(worker)[1] for worker in range(len(self.heads))]))
 
-    def _total_of(self, worker: int) -> np.ndarray:
-        """[4], the sums of one worker at some instant during this call."""
+    def taken(self) -> GameTotals:
+        """Sums over the games of all workers that were taken or missed."""
+        return _total(self._taken)
+
+    def _sums(self, worker: int) -> tuple[int, np.ndarray]:
+        """How many games a worker has finished at some instant during this call, and their sums."""
         for _ in range(ATTEMPTS):
             head = int(self.heads[worker])
             acquire()
             total = self.totals[worker, head % 2].copy()
             acquire()
             if self.heads[worker] == head:  # if not, this copy may have been written to
-                return total
+                return head, total
         raise RuntimeError(f"the sums of worker {worker}'s games change all the time")
 
     # ---- saving and restoring
@@ -143,6 +145,7 @@ class EpisodeRings:
             "missed": self.missed,
             "numbers": self.numbers,
             "totals": self.totals,
+            "taken": self._taken,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -152,7 +155,13 @@ class EpisodeRings:
         heads = self.heads[:, None]
         in_order = heads - (heads - 1 - np.arange(RING)) % RING  # the last game of each slot
         self.numbers[:] = state.get("numbers", in_order)
-        self.totals[:] = state.get("totals", 0.0)
+        self.totals[:], self._taken[:] = state.get("totals", 0.0), state.get("taken", 0.0)
+
+
+def _total(sums: np.ndarray) -> GameTotals:
+    """Of the sums of all workers, [workers, 4]."""
+    games, score, length, frames = sums.sum(axis=0).tolist()
+    return GameTotals(int(games), score, int(length), int(frames))
 
 
 def scramble(number: int) -> int:

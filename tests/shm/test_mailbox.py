@@ -82,7 +82,9 @@ def test_sums_are_of_all_games(arena):
     count, score = 6 * RING, sum(range(3 * RING)) + 1.5 * RING - 3 * RING
     assert rings.total() == GameTotals(count, score, 9 * RING, 36 * RING)
     assert len(rings.take()) + rings.missed + 101 == count
-    assert rings.total().games == count
+    assert rings.taken() == rings.total() == GameTotals(count, score, 9 * RING, 36 * RING)
+    rings.put(0, 0, 1.0, 1, 4)
+    assert rings.taken().games == count
 
 
 def test_a_saved_state_goes_on_with_the_same_games(arena):
@@ -94,6 +96,7 @@ def test_a_saved_state_goes_on_with_the_same_games(arena):
     rings.put(1, 7, 1.0, 2, 3)
     other.load_state_dict({k: np.copy(v) for k, v in rings.state_dict().items()})
     assert other.total() == rings.total()
+    assert other.taken() == rings.taken()
     assert other.missed == rings.missed
     for number in range(2 * RING):
         rings.put(0, number, 0.5, 1, 1)
