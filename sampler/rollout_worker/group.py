@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -49,22 +48,18 @@ class Group:
         """Reset the lanes; their first observations wait in the carry for the first rows."""
         carry = self.filler.carry
         observations = [carry[name] for name in self.spec.observation_fields]
-        self._call(self.lanes.reset, observations, -1, carry.get("action_mask"))
+        try:
+            self.lanes.reset(observations, -1, carry.get("action_mask"))
+        except FastrlError:
+            raise
+        except RAISED as error:
+            raise EnvError(one_line(error)) from error
         carry["age"][:, -1] = 0
         # A game that was over before its first step is none.
         nothing = np.zeros((len(self.lane_ids), 0), np.float32)
         self.games.finished(self.lanes.result, carry["age"][:, -1], nothing)
         for lane in range(len(self.lane_ids)):
             self._episode_ids[lane] = self._next_episode(lane)
-
-    def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """What a method of the lanes returns. Raises EnvError for whatever goes wrong in it."""
-        try:
-            return method(*arguments)
-        except FastrlError:
-            raise
-        except RAISED as error:
-            raise EnvError(one_line(error)) from error
 
     def _next_episode(self, lane: int) -> int:
         identifier = int(self.shared.lane_episodes[self.lane_ids[lane]])
@@ -105,14 +100,14 @@ class Group:
         block, t = self._block, self.step
         assert block is not None
         actions = [leaf[:, t] for leaf in block.actions]
-        result: StepResult = self._call(
-            self.lanes.step,
-            actions,
-            block.observations,
-            t + self._newest,
-            block.action_mask,
-            t + 1,
-        )
+        try:
+            result = self.lanes.step(
+                actions, block.observations, t + self._newest, block.action_mask, t + 1
+            )
+        except FastrlError:
+            raise
+        except RAISED as error:
+            raise EnvError(one_line(error)) from error
         self.filler.record(block, t, result)
         for lane in result.resets:
             self._episode_ids[lane] = self._next_episode(lane)

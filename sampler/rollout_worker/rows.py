@@ -98,9 +98,7 @@ class RowFiller:
         Raises EnvError for rewards that are no numbers.
         """
         try:
-            # Those beyond float32 become infinite, which the check of full rows reports.
-            with np.errstate(over="ignore"):
-                block.rewards[:, step] = result.rewards
+            block.rewards[:, step] = result.rewards
         except (TypeError, ValueError):
             raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
         for lane, terminated, truncated, _ in result.ended:

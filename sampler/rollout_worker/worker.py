@@ -8,10 +8,12 @@ waits, another is stepped, so with two groups and fast inference the worker neve
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from sampler.process.bell import Bell
+from sampler.rollout_worker import rows
 from sampler.rollout_worker.group import Group
 from sampler.rollout_worker.lanes import Lanes
 from sampler.rollout_worker.values import ValueCheck
@@ -68,6 +70,8 @@ class RolloutWorker:
 
         `serve` answers the requests where that is done in this process; False if there are none.
         """
+        # Rewards beyond float32 become infinite, which the check of full rows reports.
+        warnings.filterwarnings("ignore", "overflow encountered in cast", module=rows.__name__)
         self.start()
         words = self.control.words
         while not words[self._stopping]:
