@@ -14,6 +14,7 @@ from cli.background_evaluation import Result
 from cli.display import PlainDisplay, Status, duration
 from cli.metrics_writer import MetricsWriter
 from cli.rates import Rates, rates
+from cli.recent_games import RecentGames
 from sampler.learner.metrics import Alarms
 from sampler.learner.trainer import Progress
 from sampler.sampler import Sampler
@@ -47,9 +48,7 @@ class Reporter:
         self._log_every = log_every
         self._total_seconds = total_seconds
         self._alarms = Alarms(sampler.action_space)
-        self._games: deque[Any] = deque(maxlen=GAMES)
-        self._new_games: list[Any] = []
-        self._all_games = 0
+        self._games = RecentGames(GAMES, sampler.stats)
         self._updates: dict[str, list[float]] = {}
         self._lag: float | None = None
         self._lag_max: float | None = None
@@ -63,9 +62,7 @@ class Reporter:
         """Take one batch's progress in; show and write if it is time."""
         if self._is_first:
             self._begin(progress)
-        self._new_games += progress.episodes
-        self._games.extend(progress.episodes)
-        self._all_games += len(progress.episodes)
+        self._games.add(progress.episodes)
         for name, value in progress.metrics.items():
             self._updates.setdefault(name, []).append(value)
         self._lag = progress.metrics.get(LAG_MEAN, self._lag)
@@ -104,9 +101,10 @@ class Reporter:
             "perf/communication_share": speed.communication,
             **{f"perf/{name}_share": share for name, share in speed.shares.items()},
         }
-        if self._new_games:
-            metrics["charts/episodic_return"] = mean([game.score for game in self._new_games])
-            metrics["charts/episodic_length"] = mean([game.length for game in self._new_games])
+        games = self._games.since
+        for name, value in (("return", games.mean_score), ("length", games.mean_length)):
+            if value is not None:
+                metrics[f"charts/episodic_{name}"] = value
         observations, batches = (
             sum(p[name] for p in stats["policy"]) - sum(p[name] for p in self._logged["policy"])
             for name in ("observations", "batches")
@@ -117,7 +115,8 @@ class Reporter:
             metrics[name] = max(values) if name.endswith("_max") else mean(values)
         self._writer.write(progress.steps, progress.seconds, metrics)
         self._logged = stats
-        self._new_games, self._updates = [], {}
+        self._games.restart()
+        self._updates = {}
 
     def evaluation(self, result: Result) -> None:
         """Show and write an evaluation."""
@@ -129,15 +128,16 @@ class Reporter:
         """What the run came to, as lines."""
         speed = self._rates(self._first, self._sampler.stats())
         shares = ", ".join(f"{name} {share:.0%}" for name, share in speed.shares.items())
-        games = f"last {len(self._games)} of {self._all_games:,} whole games"
+        last, score = self._games.last, self._games.last.mean_score
+        games = f"last {last.games} of {self._games.all.games:,} whole games"
         whose = "the time" if self._serial else "the rollout workers' time"
-        score = f"{mean([g.score for g in self._games]):,.2f} ({games})" if self._games else "-"
+        shown_score = "-" if score is None else f"{score:,.2f} ({games})"
         lag = "-" if self._lag is None else f"{self._lag:.2f} versions (max {self._lag_max:.0f})"
         return [
             f"trained {progress.steps:,} steps in {duration(progress.seconds)}",
             f"  FPS            {speed.fps:,.0f} emulator frames per second",
             f"  SPS            {speed.sps:,.0f} agent steps per second",
-            f"  mean raw score {score}",
+            f"  mean raw score {shown_score}",
             f"  lag            {lag}",
             f"  bottleneck     {speed.bottleneck} ({shares} of {whose})",
             f"  communication  {speed.communication:.0%} of the time of choosing actions"
@@ -161,9 +161,9 @@ class Reporter:
                 seconds_left=self._seconds_left(progress, speed),
                 fps=speed.fps,
                 sps=speed.sps,
-                mean_return=mean([game.score for game in self._games]),
-                mean_length=mean([game.length for game in self._games]),
-                games=self._all_games,
+                mean_return=self._games.last.mean_score,
+                mean_length=self._games.last.mean_length,
+                games=self._games.all.games,
                 lag_mean=self._lag,
                 lag_max=self._lag_max,
                 bottleneck=speed.bottleneck,

@@ -29,7 +29,6 @@ from sampler.shm.counters import Stage
 
 COLOURS = {
     Stage.STEPPING: "tab:green",
-    Stage.RESETTING: "tab:olive",
     Stage.GATHERING: "tab:cyan",
     Stage.INFERENCE: "tab:blue",
     Stage.WRITING: "tab:purple",

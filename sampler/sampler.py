@@ -285,7 +285,12 @@ class Sampler:
     # ---- everything else
 
     def episodes(self) -> list[Episode]:
-        """Whole games finished since the last call, with raw scores."""
+        """Whole games finished since the last call, with raw scores.
+
+        Of more than 512 of one worker they are a random sample, in which neither lane nor length
+        counts; `stats()["games"]` has exact sums over all, and "episodes_missed" how many are not
+        in any list.
+        """
         return self._shared.episodes.take()
 
     def stats(self) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def common(left: Sequence[Interval], right: Sequence[Interval]) -> float:
 
 
 KINDS = {
-    "stepping": (Stage.STEPPING, Stage.RESETTING),
+    "stepping": (Stage.STEPPING,),
     "inference": (Stage.GATHERING, Stage.INFERENCE, Stage.WRITING, Stage.LOADING_WEIGHTS),
     "learning": (Stage.LEARNING,),
 }

@@ -14,9 +14,11 @@ import numpy as np
 from sampler import seeds
 from sampler.envs import make
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
+from sampler.rollout_worker.games import GameScores
 from sampler.rollout_worker.lanes import Lanes, close
 from sampler.rollout_worker.probe import attribute
 from sampler.rollout_worker.separate_lanes import EnvLanes
+from sampler.rollout_worker.values import ValueCheck
 from sampler.rollout_worker.vector_lanes import VectorLanes
 from sampler.spaces import leaves, stack_frames
 from sampler.spaces.masks import mask_size
@@ -73,7 +75,8 @@ class Games:
         lanes = len(self._envs) * group_size
         lane_seeds = [seeds.integer(seed, seeds.EVALUATION, lane) for lane in range(lanes)]
         mask_size = self._mask_size(first, lane_seeds[:group_size])
-        self._groups: list[tuple[Lanes, slice]] = []
+        self._values = ValueCheck(leaves(single, "obs"), self.name)
+        self._groups: list[tuple[Lanes, slice, GameScores]] = []
         for index, made in enumerate(self._envs):
             rows = slice(index * group_size, (index + 1) * group_size)
             group: Lanes = (
@@ -81,7 +84,7 @@ class Games:
                 if vector_lanes
                 else EnvLanes([made], lane_seeds[rows], self._heartbeat, index, mask_size > 0)
             )
-            self._groups.append((group, rows))
+            self._groups.append((group, rows, GameScores(group_size)))
         stack = self.frame_stack  # observations [L, S, ...]: the newest is the last
         self.observations = _zeros(single, "obs", (lanes, stack))
         self.actions = _zeros(self.action_space, "actions", (lanes,))
@@ -90,22 +93,24 @@ class Games:
         self.is_first = np.ones(lanes, bool)
         self.action_mask = np.zeros((lanes, 1, mask_size), bool) if mask_size else None
         self._quota = episodes // lanes + (np.arange(lanes) < episodes % lanes)
-        self._score = np.zeros(lanes)
-        self._length = np.zeros(lanes, np.int64)
+        self._ages = np.zeros(lanes, np.int64)  # steps that the lanes' episodes have had
         self._finished: list[list[tuple[float, int]]] = [[] for _ in range(lanes)]
 
     def reset(self) -> None:
         """Begin the first game in every lane."""
-        for group, rows in self._groups:
+        for group, rows, scores in self._groups:
             with self._errors():
                 group.reset(*self._views(rows))
+            self._check(rows)
+            # A game that was over before its first step is none.
+            scores.finished(group.result, self._ages[rows], self.previous_rewards[rows, None])
             self._show(rows)
 
     def playing(self) -> np.ndarray:
         """The lanes to act for, int [n]: all lanes of every group that has games left to play."""
         left = np.array([len(games) for games in self._finished]) < self._quota
         return np.concatenate(
-            [np.arange(rows.start, rows.stop) for _, rows in self._groups if left[rows].any()]
+            [np.arange(rows.start, rows.stop) for _, rows, _ in self._groups if left[rows].any()]
             or [np.zeros(0, np.int64)]
         )
 
@@ -121,11 +126,11 @@ class Games:
             array[playing] = leaf
         is_playing = np.zeros(len(self.is_first), bool)
         is_playing[playing] = True
-        for group, rows in self._groups:
+        for group, rows, scores in self._groups:
             if is_playing[rows.start]:
-                self._step_group(group, rows)
+                self._step_group(group, rows, scores)
 
-    def _step_group(self, group: Lanes, rows: slice) -> None:
+    def _step_group(self, group: Lanes, rows: slice, scores: GameScores) -> None:
         views, at, mask = self._views(rows)
         if self.frame_stack > 1:
             frames = views[0]
@@ -137,31 +142,32 @@ class Games:
         self.previous_rewards[rows] = result.rewards
         for previous, leaf in zip(self.previous_actions, self.actions, strict=True):
             previous[rows] = leaf[rows]
-        self._score[rows] += result.rewards
-        self._length[rows] += 1
+        self._check(rows)
+        self._ages[rows] += 1
         for index in result.resets:
             lane = rows.start + index
-            self._length[lane] -= 1  # the step that resets is none of the game's
+            self._ages[lane] = 0
             self.is_first[lane] = True
             for previous in self.previous_actions:
                 previous[lane] = 0
             if self.frame_stack > 1:
                 self.observations[0][lane, :-1] = 0
-        for index, reward, game_over in result.reset_games:
-            self._score[rows.start + index] += reward
-            if game_over:
-                self._end_game(rows.start + index)
-        for index, _, _, game_over in result.ended:
-            if game_over:
-                self._end_game(rows.start + index)
+        rewards = self.previous_rewards[rows, None]
+        for lane, score, length in scores.finished(result, self._ages[rows], rewards):
+            self._finished[rows.start + lane].append((score, length))
+        scores.add(rewards)
+
+    def _check(self, rows: slice) -> None:
+        """Refuse what sampling refuses."""
+        newest = [array[rows, -1:] for array in self.observations]
+        fault = self._values.fault(self.previous_rewards[rows, None], newest, rows.start)
+        if fault is not None:
+            lane = rows.start + fault.lane
+            raise EnvError(f"env {self.name}, evaluation lane {lane}: {fault.what}; {fault.remedy}")
 
     def _show(self, rows: slice) -> None:
         if self._watch is not None and rows.start == 0:
             self._watch(self._envs[0])
-
-    def _end_game(self, lane: int) -> None:
-        self._finished[lane].append((float(self._score[lane]), int(self._length[lane])))
-        self._score[lane], self._length[lane] = 0.0, 0
 
     def _views(self, rows: slice) -> tuple[list[np.ndarray], int, np.ndarray | None]:
         """Where a group writes: observations, the entry to write, and action masks."""

@@ -15,7 +15,6 @@ from sampler.errors import EnvError, ModelError, StateError
 from sampler.models import distribution_for, epsilon_greedy, epsilon_greedy_log_prob, load_weights
 from sampler.models.device import pin
 from sampler.policy_worker.requests import RequestBook, Requests
-from sampler.policy_worker.worker import observation_fields
 from sampler.shm.parameters import ParameterBlock
 from sampler.shm.shared import Shared
 from sampler.shm.weights import WeightStore
@@ -53,7 +52,7 @@ class ModelActor:
         self._autocast = _lower_precision(self.model, device, precision)
         self.generator = torch.Generator(device).manual_seed(seed)
         self.distribution = distribution_for(model, action_space)
-        self.observation_names = observation_fields(shared)
+        self.observation_names = spec.observation_fields
         # The model's own outputs first: where they are NaN, so are the log-probabilities.
         self._checked = sorted(spec.outputs, key=lambda name: name == "log_probs")
         self.model_inputs = getattr(model, "inputs", ("obs",))
@@ -84,13 +83,15 @@ class ModelActor:
         load_weights(self.model, self._received_tensors)
         return loaded
 
+    def begin(self, requests: Requests) -> None:
+        if self.spec.has_state:
+            beginning = (requests.rows == 0) & (requests.steps == 0)
+            self._known[requests.positions[beginning]] = True
+
     def knows(self, requests: Requests) -> np.ndarray:
-        beginning = (requests.rows == 0) & (requests.steps == 0)
         if not self.spec.has_state:
             return np.ones(len(requests), bool)
-        known = self._known[requests.positions] | beginning
-        self._known[requests.positions[beginning]] = True
-        return known
+        return self._known[requests.positions]
 
     @torch.inference_mode()
     def act(

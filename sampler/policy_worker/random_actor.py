@@ -37,6 +37,9 @@ class RandomActor:
     def load(self, version: int) -> int:
         return self.weights.version
 
+    def begin(self, requests: Requests) -> None:
+        """No lane has a state."""
+
     def knows(self, requests: Requests) -> np.ndarray:
         return np.ones(len(requests), bool)
 

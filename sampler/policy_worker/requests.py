@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sampler.shm.ordering import acquire, release
 from sampler.shm.shared import Shared
 from sampler.shm.signals import ANSWERED, ASKED, REFUSED, ROW, STEP, TOKEN
 from sampler.shm.store import FRAMES
@@ -51,14 +52,18 @@ class RequestBook:
         asked = words[:, ASKED]
         waiting = (asked != words[:, ANSWERED]) & (asked != words[:, REFUSED])
         positions = np.flatnonzero(waiting)
-        return self.of(positions, words[positions]) if len(positions) else None
+        if not len(positions):
+            return None
+        sequence = asked[positions]
+        acquire()  # the numbers before what they ask for
+        return self._of(positions, sequence, self.words[self.groups[positions]])
 
-    def of(self, positions: np.ndarray, words: np.ndarray) -> Requests:
-        """The requests at `positions` with their `words` [R, REQUEST_WORDS]."""
+    def _of(self, positions: np.ndarray, sequence: np.ndarray, words: np.ndarray) -> Requests:
+        """The requests at `positions` with their numbers [R] and `words` [R, REQUEST_WORDS]."""
         size = self.lanes_per_group
         return Requests(
             positions,
-            words[:, ASKED],
+            sequence,
             words[:, STEP],
             words[:, ROW],
             (positions[:, None] * size + self._offsets).ravel(),
@@ -67,6 +72,7 @@ class RequestBook:
 
     def answer(self, requests: Requests) -> set[int]:
         """Mark as answered; returns the rollout workers to wake."""
+        release()  # what was written into rows before the numbers that say so
         self.words[self.groups[requests.positions], ANSWERED] = requests.sequence
         return set(self.workers[requests.positions].tolist())
 

@@ -10,8 +10,7 @@ import numpy as np
 from sampler.policy_worker.requests import RequestBook, Requests, RowAccess, select
 from sampler.shm.control import STOP
 from sampler.shm.counters import Stage
-from sampler.shm.shared import Shared
-from sampler.shm.store import FRAMES
+from sampler.shm.ordering import release
 from sampler.worker.context import WorkerContext
 
 WAKE_INTERVAL = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
@@ -28,6 +27,9 @@ class Actor(Protocol):
 
     def load(self, version: int) -> int:
         """Load newer weights than `version`, if there are any; returns the version in use."""
+
+    def begin(self, requests: Requests) -> None:
+        """Told of all requests first: where lanes begin their first rows, their state is new."""
 
     def knows(self, requests: Requests) -> np.ndarray:
         """Which requests it can answer: bool [R]; False where their lanes' state is lost."""
@@ -89,6 +91,7 @@ class PolicyWorker:
         # After collecting: in sync mode rows are handed out only when the weights that they must
         # be made with have been published, so whoever has a row's request finds these weights.
         self._load_weights()
+        self.actor.begin(requests)
         known = self.actor.knows(requests)
         if not known.all():
             self._wake(self.book.refuse(requests, ~known))
@@ -105,6 +108,7 @@ class PolicyWorker:
         if states is not None:
             lanes, values = states
             self.rows.write_states(requests.stored[lanes], values)
+        release()
         # Counted before they are answered: no batch comes before its observations are counted.
         counters.add("batches", 1)
         counters.add("observations", len(requests.lanes))
@@ -136,9 +140,3 @@ class PolicyWorker:
     def _wake(self, workers: set[int]) -> None:
         for worker in workers:
             self.worker_bells[worker].ring()
-
-
-def observation_fields(shared: Shared) -> list[str]:
-    """Names of the fields that make up an observation."""
-    spec = shared.spec
-    return [FRAMES] if spec.stacks_frames else [leaf.name for leaf in spec.observations]

@@ -2,257 +2,208 @@
 
 from __future__ import annotations
 
-from array import array
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from sampler.errors import RAISED, EnvError, FastrlError, one_line
+from sampler.rollout_worker.games import Game, GameScores
 from sampler.rollout_worker.lanes import Lanes, StepResult
-from sampler.rollout_worker.observations import ObservationWriter, outside
+from sampler.rollout_worker.previous import PreviousInputs
+from sampler.rollout_worker.replayable import ReplayableLanes
+from sampler.rollout_worker.request import Request
 from sampler.rollout_worker.rows import Block, RowFiller
+from sampler.rollout_worker.values import ValueCheck
 from sampler.shm.shared import Shared
-from sampler.shm.signals import ANSWERED, ASKED, REFUSED, REQUEST_WORDS, ROW, STEP, TOKEN
-from sampler.shm.store import FRAMES
 from sampler.shm.tokens import NONE
 
 
 class Group:
-    """One group of lanes: its environments, its rows, and its request to the policy worker."""
+    """Steps the lanes of a group and keeps their rows, games and request in step with them.
 
-    def __init__(self, index: int, lanes: Lanes, shared: Shared, writer: ObservationWriter):
+    It is always in one of two states: without rows (`token` is NONE), or waiting for the actions of
+    `step`, which it has asked for.
+    """
+
+    def __init__(self, index: int, lanes: Lanes, shared: Shared, values: ValueCheck):
         self.index = index
         self.lanes = lanes
-        self.writer = writer
         self.shared = shared
-        spec = self.spec = shared.spec
-        topology = shared.topology
-        self.lane_ids = topology.lanes_of_group(index)
+        self.spec = shared.spec
+        self.lane_ids = shared.topology.lanes_of_group(index)
         self.filler = RowFiller(shared.store, self.lane_ids)
-        # Scalar access through a memoryview is several times faster than through numpy.
-        words = memoryview(shared.arena.memory).cast("q")
-        start = shared.arena.layout.fields["requests"][0] // 8 + index * REQUEST_WORDS
-        self.request = words[start : start + REQUEST_WORDS]
-        self.asked = self.request[ASKED]
-        self.observation_names = (
-            [FRAMES] if spec.stacks_frames else [a.name for a in spec.observations]
-        )
-        self.newest = spec.frame_stack  # entry of observation t+1, counted from t
-        self.episode_ids = np.zeros(len(self.lane_ids), np.int64)
-        # Of the games in progress; rewards of the rows in progress are added when they end.
-        self.scores = np.zeros(len(self.lane_ids))
-        self.lengths = np.zeros(len(self.lane_ids), np.int64)
+        self.request = Request(shared, index)
+        self.games = GameScores(len(self.lane_ids))
+        self._values = values
+        self._previous = PreviousInputs(self.spec) if self.spec.previous else None
+        self._newest = self.spec.frame_stack  # entry of observation t+1, counted from t
+        self._episode_ids = np.zeros(len(self.lane_ids), np.int64)
         self.token = NONE
-        self.block: Block | None = None
-        self.row = 0  # rows begun since the lanes' state was last unbroken
+        self._block: Block | None = None
+        self._row = 0  # rows begun since the lanes' state was last unbroken
         self.step = 0
         self.real_steps = 0  # in the rows in progress: neither repeated nor resets
 
     def start(self) -> None:
         """Reset the lanes; their first observations wait in the carry for the first rows."""
         carry = self.filler.carry
-        mask = carry.get("action_mask")
+        observations = [carry[name] for name in self.spec.observation_fields]
         try:
-            self.lanes.reset([carry[name] for name in self.observation_names], -1, mask)
+            self.lanes.reset(observations, -1, carry.get("action_mask"))
         except FastrlError:
             raise
         except RAISED as error:
             raise EnvError(one_line(error)) from error
-        for lane, reward, _ in self.lanes.result.reset_games:
-            self.scores[lane] += reward
         carry["age"][:, -1] = 0
+        # A game that was over before its first step is none.
+        nothing = np.zeros((len(self.lane_ids), 0), np.float32)
+        self.games.finished(self.lanes.result, carry["age"][:, -1], nothing)
         for lane in range(len(self.lane_ids)):
-            self.episode_ids[lane] = self._next_episode(lane)
+            self._episode_ids[lane] = self._next_episode(lane)
 
     def _next_episode(self, lane: int) -> int:
         identifier = int(self.shared.lane_episodes[self.lane_ids[lane]])
         self.shared.lane_episodes[self.lane_ids[lane]] = identifier + 1
         return identifier
 
-    # ---- rows
+    # ---- beginning rows
 
     def claim(self) -> bool:
-        """Ask for rows; False if the group has to wait for them."""
-        self.token = self.shared.tokens.claim(self.index)
-        return self.token != NONE and self._begin()
+        """Ask for rows and begin them; False if the group has to wait for them."""
+        return self._accept(self.shared.tokens.claim(self.index))
 
     def look_for_rows(self) -> bool:
-        """Whether rows have been granted to the waiting group."""
-        self.token = self.shared.tokens.granted(self.index)
-        return self.token != NONE and self._begin()
+        """Begin the rows granted to the waiting group; False if there are none yet."""
+        return self._accept(self.shared.tokens.granted(self.index))
 
-    def _begin(self) -> bool:
-        block = self.open_rows()
-        self.real_steps = 0
-        self.step = self.filler.begin(block, self.episode_ids)
-        self.request[STEP] = self.step
-        self.request[TOKEN] = self.token
-        self.request[ROW] = self.row
+    def _accept(self, token: int) -> bool:
+        self.token = token
+        if token == NONE:
+            return False
+        self._begin_rows()
         return True
 
-    def open_rows(self) -> Block:
-        """The rows of the group's token, from now on those at hand."""
-        self.block = self.filler.block(self.token)
-        a = self.block.arrays
-        self._actions = [a[s.name] for s in self.spec.actions]
-        self._observations = [a[name] for name in self.observation_names]
-        self._mask = a.get("action_mask")
-        return self.block
-
-    def ask(self) -> None:
-        """Publish the request for the actions of the current step; the caller rings the bell."""
-        self.asked += 1
-        self.request[STEP] = self.step
-        self.request[ASKED] = self.asked
-
-    @property
-    def answered(self) -> bool:
-        return self.request[ANSWERED] == self.asked
-
-    @property
-    def refused(self) -> bool:
-        """The policy worker has lost the recurrent state that these rows go on from."""
-        return self.request[REFUSED] == self.asked
+    def _begin_rows(self) -> None:
+        self._block = self.filler.block(self.token)
+        self.real_steps = 0
+        self.step = self.filler.begin(self._block, self._episode_ids)
+        self.request.begin(self.token, self.step, self._row)
 
     # ---- steps
 
+    def ask(self) -> None:
+        """Publish the request for the actions of the current step; the caller rings the bell."""
+        self.request.ask(self.step)
+
     def advance(self) -> StepResult:
         """Step every lane once with the actions that have come, and record what happened."""
-        block, t = self.block, self.step
+        block, t = self._block, self.step
         assert block is not None
+        actions = [leaf[:, t] for leaf in block.actions]
         try:
             result = self.lanes.step(
-                [leaf[:, t] for leaf in self._actions],
-                self._observations,
-                t + self.newest,
-                self._mask,
-                t + 1,
+                actions, block.observations, t + self._newest, block.action_mask, t + 1
             )
         except FastrlError:
             raise
         except RAISED as error:
             raise EnvError(one_line(error)) from error
-        try:
-            block.rewards[:, t] = _as_floats(result.rewards)
-        except (TypeError, ValueError):
-            raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
-        self.real_steps += len(self.lane_ids) - len(result.resets)
+        self.filler.record(block, t, result)
         for lane in result.resets:
-            self.episode_ids[lane] = self._next_episode(lane)
-            self.filler.begin_episode(block, lane, t, int(self.episode_ids[lane]))
-        for lane, terminated, truncated, _ in result.ended:
-            block.terminated[lane, t] = terminated
-            block.truncated[lane, t] = truncated
-        if self.spec.previous:
-            self._write_previous(block, t, result)
+            self._episode_ids[lane] = self._next_episode(lane)
+            self.filler.begin_episode(block, lane, t, int(self._episode_ids[lane]))
+        if self._previous is not None:
+            self._previous.write(block, t, result.resets)
+        self.real_steps += len(self.lane_ids) - len(result.resets)
         self.step = t + 1
         return result
 
-    def _write_previous(self, block: Block, t: int, result: StepResult) -> None:
-        names = [spec.name for spec in self.spec.actions]
-        for name in names:
-            block.arrays[f"previous_{name}"][:, t + 1] = block.arrays[name][:, t]
-        block.arrays["previous_rewards"][:, t + 1] = block.rewards[:, t]
-        for lane in result.resets:
-            for name in names:
-                block.arrays[f"previous_{name}"][lane, t + 1] = 0
-            block.arrays["previous_rewards"][lane, t + 1] = 0
-
-    def end_episode(self, lane: int, game_over: bool) -> tuple[float, int]:
-        """Score and length of the game in `lane`, whose episode ended with the last step.
-
-        Both start again if the whole game is over.
-        """
-        block, end = self.block, self.step
+    def finished_games(self, result: StepResult) -> list[Game]:
+        """The games that were over after the step that had this result."""
+        if not (result.ended or result.reset_games):
+            return []
+        block = self._block
         assert block is not None
-        in_row = float(self._fresh_rewards(block)[lane].sum(dtype=np.float64))
-        score = float(self.scores[lane]) + in_row
-        self.lengths[lane] += block.age[lane, end]
-        length = int(self.lengths[lane])
-        if game_over:
-            self._new_game(lane, in_row)
-        return score, length
+        recent = self.filler.fresh_rewards(block, self.step)
+        return self.games.finished(result, block.age[:, self.step], recent)
 
-    def reset_game(self, lane: int, reward: float, game_over: bool) -> tuple[float, int]:
-        """Add what a reset scored to the game in `lane`; score and length of that game.
-
-        Both start again if the game ended in the reset.
-        """
-        block = self.block
-        assert block is not None
-        self.scores[lane] += reward
-        in_row = float(self._fresh_rewards(block)[lane].sum(dtype=np.float64))
-        score, length = float(self.scores[lane]) + in_row, int(self.lengths[lane])
-        if game_over:
-            self._new_game(lane, in_row)
-        return score, length
-
-    def _new_game(self, lane: int, in_row: float) -> None:
-        self.scores[lane] = -in_row  # so that the row's own sum leaves only what comes after
-        self.lengths[lane] = 0
-
-    def _fresh_rewards(self, block: Block) -> np.ndarray:
-        """Rewards of the rows in progress so far, without those repeated from the rows before."""
-        return block.rewards[:, self.filler.overlapping : self.step]
-
-    # ---- ends of rows
+    # ---- ending rows
 
     def finish(self) -> bool:
         """Check and hand over the full rows. False if they had been given up meanwhile."""
-        block = self.block
+        block = self._block
         assert block is not None
         self._check(block)
-        self.scores += self._fresh_rewards(block).sum(axis=1, dtype=np.float64)
+        self.games.add(self.filler.fresh_rewards(block, self.step))
         self.filler.end(block)
-        self.row += 1
+        self._row += 1
         return self.shared.tokens.finish(self.token)
 
     def cut(self) -> int:
         """Throw the half-filled rows away but go on from here; returns the steps lost."""
-        block = self.block
+        block = self._block
         assert block is not None
-        self.scores += self._fresh_rewards(block).sum(axis=1, dtype=np.float64)
+        self.games.add(self.filler.fresh_rewards(block, self.step))
         self.filler.cut(block, self.step)
-        self.row = 0
+        self._row = 0
         return self.real_steps
 
     def restart_rows(self) -> int:
         """Begin the same rows again from the current observation; returns the steps lost."""
         lost = self.cut()
-        self._begin()
+        self._begin_rows()
         return lost
 
     def _check(self, block: Block) -> None:
         """Refuse values outside the spaces before anybody learns from them."""
-        if not np.isfinite(block.rewards).all():
-            lane, step = np.argwhere(~np.isfinite(block.rewards))[0].tolist()
-            self._blame(lane)
-            raise EnvError(
-                f"reward {block.rewards[lane, step]} (step {step} of the row); "
-                "rewards must be finite: correct or clip them in the environment"
-            )
-        for leaf, rows in zip(self.writer.leaves, self._observations, strict=True):
-            if (position := outside(leaf, rows)) is not None:
-                self._blame(position[0])
-                raise EnvError(
-                    f"{leaf.name} holds {rows[position]} at index {position[2:]}, outside its "
-                    f"space {leaf.space} (step {position[1]} of the row); correct the "
-                    "environment, or its observation_space"
-                )
-
-    def _blame(self, lane: int) -> None:
-        """Make this lane the one that errors name."""
+        fault = self._values.fault(block.rewards, block.observations, self.lane_ids.start)
+        if fault is None:
+            return
         worker = self.index // self.shared.topology.groups_per_worker
-        self.shared.counters.rollout[worker]["lane"] = self.lane_ids[lane]
+        # The lane that errors name.
+        self.shared.counters.rollout[worker]["lane"] = self.lane_ids[fault.lane]
+        raise EnvError(f"{fault.what} (step {fault.step} of the row); {fault.remedy}")
 
+    # ---- saving and restoring
 
-def _as_floats(rewards: list[float]) -> Any:
-    """Rewards for an array of float32.
+    def state_dict(self) -> dict[str, Any]:
+        """What the group goes on from, beside the shared memory; its lanes must be replayable.
 
-    Those beyond float32 become infinite, which the check of full rows reports. An array makes them
-    so without numpy's warning, in less time than it takes to switch that off.
-    """
-    try:
-        return array("f", rewards)
-    except TypeError:
-        return rewards  # some are no numbers for Python; numpy takes them or refuses them
+        Arrays are those in use, not copies.
+        """
+        return {
+            "episode_ids": self._episode_ids,
+            "scores": self.games.scores,
+            "lengths": self.games.lengths,
+            "token": self.token,
+            "row": self._row,
+            "step": self.step,
+            "real_steps": self.real_steps,
+            "overlapping": self.filler.overlapping,
+            "carry": self.filler.carry,
+            "lanes": cast(ReplayableLanes, self.lanes).state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; the shared memory must have been restored.
+
+        Raises StateError where the environments cannot be brought back.
+        """
+        self._episode_ids[:] = state["episode_ids"]
+        self.games.scores[:], self.games.lengths[:] = state["scores"], state["lengths"]
+        self.token, self._row, self.step = state["token"], state["row"], state["step"]
+        self.real_steps = state["real_steps"]
+        self.filler.overlapping = state["overlapping"]
+        self.filler.carry.update(state["carry"])
+        self.request.synchronize()
+        # Where the last observations are: in the rows at hand, or kept for the next ones.
+        arrays, at, newest = self.filler.carry, -1, -1
+        if self.token != NONE:
+            self._block = self.filler.block(self.token)
+            arrays, at, newest = self._block.arrays, self.step, self.step + self._newest - 1
+        mask = arrays.get("action_mask")
+        cast(ReplayableLanes, self.lanes).load_state_dict(
+            state["lanes"],
+            [arrays[name][:, newest] for name in self.spec.observation_fields],
+            None if mask is None else mask[:, at],
+        )

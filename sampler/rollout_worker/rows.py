@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from sampler.errors import EnvError
+from sampler.rollout_worker.lanes import StepResult
 from sampler.shm.store import FRAMES, SequenceStore, StoreSpec
 
 
@@ -14,6 +18,12 @@ class Block:
     """Views of the rows that a token stands for, every one [lanes, ...]."""
 
     arrays: dict[str, np.ndarray]
+    """All fields, by name."""
+    observations: list[np.ndarray]
+    """The leaves of the observation space, or the single frames that its stacks are made of."""
+    actions: list[np.ndarray]
+    """The leaves of the action space."""
+    action_mask: np.ndarray | None
     rewards: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
@@ -55,6 +65,9 @@ class RowFiller:
             a = self.store.block(token)
             self._blocks[token] = Block(
                 a,
+                [a[name] for name in self.spec.observation_fields],
+                [a[action.name] for action in self.spec.actions],
+                a.get("action_mask"),
                 a["rewards"],
                 a["terminated"],
                 a["truncated"],
@@ -81,6 +94,23 @@ class RowFiller:
         block.age[:, start + 1 :] = block.age[:, start : start + 1] + self._ahead[: -start or None]
         return start
 
+    def record(self, block: Block, step: int, result: StepResult) -> None:
+        """Write the rewards and the ends of the transitions at `step`.
+
+        Raises EnvError for rewards that are no numbers.
+        """
+        try:
+            block.rewards[:, step] = _as_floats(result.rewards)
+        except (TypeError, ValueError):
+            raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
+        for lane, terminated, truncated, _ in result.ended:
+            block.terminated[lane, step] = terminated
+            block.truncated[lane, step] = truncated
+
+    def fresh_rewards(self, block: Block, step: int) -> np.ndarray:
+        """Rewards [lanes, steps] before `step`, without those repeated from the rows before."""
+        return block.rewards[:, self.overlapping : step]
+
     def end(self, block: Block) -> None:
         """Keep what the next rows begin with, after the last step of these."""
         for name, kept in self.carry.items():
@@ -102,3 +132,15 @@ class RowFiller:
         block.mask[lane, step] = False
         block.age[lane, step + 1 :] = self._ahead[: self.spec.steps - step] - 1
         block.episode_id[lane, step + 1 :] = episode_id
+
+
+def _as_floats(rewards: list[float]) -> Any:
+    """Rewards for an array of float32.
+
+    Those beyond float32 become infinite, which the check of full rows reports. An array makes them
+    so without numpy's warning, in less time than it takes to switch that off.
+    """
+    try:
+        return array("f", rewards)
+    except TypeError:
+        return rewards  # some are no numbers for Python; numpy takes them or refuses them

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 from sampler.rollout_worker.group import Group
 from sampler.rollout_worker.lanes import Lanes
-from sampler.rollout_worker.observations import ObservationWriter
+from sampler.rollout_worker.values import ValueCheck
 from sampler.shm.control import PAUSE, STOP
 from sampler.shm.counters import Stage
 from sampler.shm.tokens import NONE
+from sampler.spaces import leaves
 from sampler.worker.context import WorkerContext
 
 WAKE_INTERVAL = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
@@ -32,9 +33,10 @@ class RolloutWorker:
         self.policy_bell = context.peer_bells[shared.topology.policy_of(self.index)]
         self.counters = shared.counters.rollout[self.index]
         self.frame_skip = context.facts.frame_skip
-        writer = ObservationWriter(context.facts.observation_space)
+        observations = leaves(context.facts.observation_space, "obs")
+        values = ValueCheck(observations, context.config.env_name)
         self.groups = [
-            Group(group, group_lanes, shared, writer)
+            Group(group, group_lanes, shared, values)
             for group, group_lanes in zip(shared.topology.groups_of(self.index), lanes, strict=True)
         ]
 
@@ -69,10 +71,10 @@ class RolloutWorker:
                 if group.look_for_rows():
                     self._ask(group)
                     advanced = True
-            elif group.answered:
+            elif group.request.answered:
                 self._step(group)
                 advanced = True
-            elif group.refused:
+            elif group.request.refused:
                 self.counters.add("lost_steps", group.restart_rows())
                 self._ask(group)
                 advanced = True
@@ -105,23 +107,17 @@ class RolloutWorker:
         counters.add("frames", steps * self.frame_skip)
         if result.resets:
             counters.add("masked_steps", len(result.resets))
-        for lane, reward, game_over in result.reset_games:
-            self._report(group, lane, group.reset_game(lane, reward, game_over), game_over)
-        for lane, _, _, game_over in result.ended:
-            counters.add("episodes", 1)
-            self._report(group, lane, group.end_episode(lane, game_over), game_over)
+        if result.ended:
+            counters.add("episodes", len(result.ended))
+        for lane, score, length in group.finished_games(result):
+            frames = length * self.frame_skip
+            self.shared.episodes.put(self.index, group.lane_ids[lane], score, length, frames)
         if group.step == self.shared.spec.steps:
             self._finish(group)
         elif self.shared.tokens.is_filling(group.token):
             self._ask(group)
         else:
             self._give_up(group)
-
-    def _report(self, group: Group, lane: int, game: tuple[float, int], game_over: bool) -> None:
-        if game_over:
-            score, length = game
-            frames = length * self.frame_skip
-            self.shared.episodes.put(self.index, group.lane_ids[lane], score, length, frames)
 
     def _finish(self, group: Group) -> None:
         if not group.finish():

@@ -5,22 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from sampler.errors import EnvError, StateError
 from sampler.policy_worker.main import make_actor
 from sampler.policy_worker.worker import PolicyWorker
 from sampler.rollout_worker.environments import make_lanes
-from sampler.rollout_worker.group import Group
 from sampler.rollout_worker.main import place
-from sampler.rollout_worker.replayable import ReplayableLanes
 from sampler.rollout_worker.worker import RolloutWorker
 from sampler.runtime.assembly import Assembly
-from sampler.shm.signals import ASKED
-from sampler.shm.tokens import NONE
-
-SAVED = ("episode_ids", "scores", "lengths", "token", "row", "step", "real_steps")
-"""Attributes of a group that are saved as they are."""
 
 
 class SerialWorkers:
@@ -70,7 +63,7 @@ class SerialWorkers:
     def state_dict(self) -> dict[str, Any]:
         """What the workers go on from, beside the shared memory."""
         return {
-            "rollout": [[group_state(g) for g in w.groups] for w in self.rollout_workers],
+            "rollout": [[g.state_dict() for g in w.groups] for w in self.rollout_workers],
             "policy": [worker.state_dict() for worker in self.policy_workers],
         }
 
@@ -79,7 +72,7 @@ class SerialWorkers:
         for rollout_worker, groups in zip(self.rollout_workers, state["rollout"], strict=True):
             with self._named(rollout_worker):
                 for group, saved in zip(rollout_worker.groups, groups, strict=True):
-                    restore_group(group, saved)
+                    group.load_state_dict(saved)
         for policy_worker, saved in zip(self.policy_workers, state["policy"], strict=True):
             policy_worker.load_state_dict(saved)
 
@@ -104,34 +97,3 @@ class SerialWorkers:
     def close(self) -> None:
         for rollout_worker in self.rollout_workers:
             rollout_worker.close()
-
-
-def group_state(group: Group) -> dict[str, Any]:
-    """What a group goes on from, beside the shared memory."""
-    return {
-        **{name: getattr(group, name) for name in SAVED},
-        "overlapping": group.filler.overlapping,
-        "carry": group.filler.carry,
-        "lanes": cast(ReplayableLanes, group.lanes).state_dict(),
-    }
-
-
-def restore_group(group: Group, state: dict[str, Any]) -> None:
-    """Let a group go on from there; the shared memory must have been restored. Raises StateError
-    where its environments cannot be brought back."""
-    for name in SAVED:
-        setattr(group, name, state[name])
-    group.filler.overlapping = state["overlapping"]
-    group.filler.carry.update(state["carry"])
-    group.asked = group.request[ASKED]
-    # Where the last observations are: in the rows at hand, or kept for the next ones.
-    arrays, at, newest = group.filler.carry, -1, -1
-    if group.token != NONE:
-        arrays, at = group.open_rows().arrays, group.step
-        newest = at + group.newest - 1
-    mask = arrays.get("action_mask")
-    cast(ReplayableLanes, group.lanes).load_state_dict(
-        state["lanes"],
-        [arrays[name][:, newest] for name in group.observation_names],
-        None if mask is None else mask[:, at],
-    )

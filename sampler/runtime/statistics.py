@@ -11,7 +11,12 @@ NANO = 1e-9
 
 
 def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
-    """Counts since the start, and seconds spent; take differences of two calls for rates."""
+    """Counts since the start, and seconds spent; take differences of two calls for rates.
+
+    `games`: how many whole games are over, and the exact sums of their scores, lengths (steps) and
+    frames. `games_taken`: the same of those that `Sampler.episodes()` has listed or left out.
+    `episodes_missed`: how many it left out. `epsilon`: the lanes' mean, at present.
+    """
     counters = shared.counters
     # Each word is read once, so that the sums are those of the parts.
     learner = counters.learner.as_dict()
@@ -24,7 +29,10 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
             name: sum(row[name] for row in rollout)
             for name in ("steps", "frames", "episodes", "masked_steps", "lost_steps")
         },
+        "games": shared.episodes.total()._asdict(),
+        "games_taken": shared.episodes.taken()._asdict(),
         "episodes_missed": shared.episodes.missed,
+        "epsilon": float(shared.epsilon.mean()),
         "abandoned_rows": learner["abandoned_rows"],
         "restarts": restarts,
         "version": learner["version"],

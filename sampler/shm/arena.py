@@ -95,5 +95,10 @@ class Arena:
         self._map()
 
 
+def scalars(array: Any) -> Any:
+    """The elements of an array, read and written one by one: several times faster than by numpy."""
+    return memoryview(array)
+
+
 def _refusal(size: int, remedy: str, reason: str | None) -> str:
     return f"shared memory of {size / 2**20:,.0f} MiB refused ({reason}); {remedy}"

@@ -24,15 +24,14 @@ class Stage(IntEnum):
     STARTING = 0
     WAITING = 1
     STEPPING = 2
-    RESETTING = 3
-    WAITING_FOR_ROWS = 4
-    GATHERING = 5
-    INFERENCE = 6
-    WRITING = 7
-    LOADING_WEIGHTS = 8
-    PAUSED = 9
-    LEARNING = 10
-    STOPPED = 11
+    WAITING_FOR_ROWS = 3
+    GATHERING = 4
+    INFERENCE = 5
+    WRITING = 6
+    LOADING_WEIGHTS = 7
+    PAUSED = 8
+    LEARNING = 9
+    STOPPED = 10
 
 
 HEARTBEAT = ("stage", "stage_since")

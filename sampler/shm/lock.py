@@ -10,8 +10,8 @@ import time
 from sampler.process.patience import Patience
 
 SPINS = 20
-NAP = 50e-6  # seconds
-LOOK = 1.0  # seconds that one try counts at most: the process may have been stopped itself
+RETRY_INTERVAL = 50e-6  # seconds
+LONGEST_TRY = 1.0  # seconds that one counts at most: this process may have been stopped itself
 
 
 class ProcessLock:
@@ -40,11 +40,11 @@ class ProcessLock:
             if self._try():
                 return
             os.sched_yield()
-        patience = Patience(LOOK)
+        patience = Patience(LONGEST_TRY)
         while not self._try():
             if patience.look() > self.timeout:
                 raise TimeoutError(f"a process has held the row tokens for {self.timeout:.0f} s")
-            time.sleep(NAP)
+            time.sleep(RETRY_INTERVAL)
 
     def _try(self) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""What processes report beside the per-step path: finished episodes, and the error they died of.
+"""What processes report beside the per-step path: finished games, and the error they died of.
 
 Every ring and slot has one writer and one reader and no lock, so a killed writer blocks nobody.
 """
@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sampler.shm.arena import Arena, Field
+from sampler.shm.arena import Arena, Field, scalars
+from sampler.shm.ordering import acquire, release
 
-RING = 512  # episodes a worker may finish between two readings
+RING = 512  # games of a worker that are kept between two readings
+ATTEMPTS = 1000  # to read sums that their writer does not change meanwhile
 ERROR_BYTES = 16 * 1024
 
 
@@ -24,55 +26,151 @@ class Episode(NamedTuple):
     frames: int
 
 
+class GameTotals(NamedTuple):
+    """All games finished so far: how many, and the sums of their scores, steps and frames."""
+
+    games: int
+    score: float
+    length: int
+    frames: int
+
+
 class EpisodeRings:
-    """One ring of finished episodes for each rollout worker."""
+    """For each rollout worker the sums over its finished games, and a ring of the last ones.
+
+    The sums are of all games, exactly. Of more than RING games between two readings, the ring keeps
+    a random sample of that many: each of them is as likely to be in it as any other, whatever its
+    lane and its length.
+    """
 
     def __init__(self, arena: Arena):
         self.entries = arena["episodes"]  # [workers, RING, 4]
-        self.heads = arena["episode_heads"]  # [workers], episodes written so far
-        self._read = np.zeros_like(self.heads)
+        self.numbers = arena[
+            "episode_numbers"
+        ]  # [workers, RING], which game it is; 0: being written
+        self.heads = arena["episode_heads"]  # [workers], games finished so far
+        self.totals = arena["episode_totals"]  # [workers, 2, 4], copy n % 2 is of the first n games
+        self.reads = arena["episode_reads"]  # [workers], games that the reader has had or missed
         self.missed = 0
+        self._taken = np.zeros((len(self.heads), 4))  # sums of the first `reads` games
+        self._numbers, self._heads = scalars(self.numbers), scalars(self.heads)
+        self._totals, self._reads = scalars(self.totals), scalars(self.reads)
 
     @staticmethod
     def fields(workers: int) -> list[Field]:
+        float64, int64 = np.dtype(np.float64), np.dtype(np.int64)
         return [
-            Field("episodes", (workers, RING, 4), np.dtype(np.float64)),
-            Field("episode_heads", (workers,), np.dtype(np.int64)),
+            Field("episodes", (workers, RING, 4), float64),
+            Field("episode_numbers", (workers, RING), int64),
+            Field("episode_heads", (workers,), int64),
+            Field("episode_totals", (workers, 2, 4), float64),
+            Field("episode_reads", (workers,), int64),
         ]
 
+    # ---- the worker
+
     def put(self, worker: int, lane: int, score: float, length: int, frames: int) -> None:
-        head = int(self.heads[worker])
-        self.entries[worker, head % RING] = (lane, score, length, frames)
-        self.heads[worker] = head + 1
+        """Report a finished game."""
+        head = self._heads[worker]
+        number = head + 1
+        slot = self._slot(head, head - self._reads[worker])
+        if slot < RING:
+            self._numbers[worker, slot] = 0
+            release()
+            self.entries[worker, slot] = (lane, score, length, frames)
+            release()
+            self._numbers[worker, slot] = number
+        totals, before, after = self._totals, head % 2, number % 2
+        for i, amount in enumerate((1, score, length, frames)):
+            totals[worker, after, i] = totals[worker, before, i] + amount
+        release()
+        self._heads[worker] = number
+
+    @staticmethod
+    def _slot(head: int, unread: int) -> int:
+        """Where the next game goes; RING or more if nowhere (reservoir sampling)."""
+        return head % RING if unread < RING else scramble(head) % (unread + 1)
+
+    # ---- the learner's process
 
     def take(self) -> list[Episode]:
-        """The episodes finished since the last call; those a full ring lost count as missed."""
+        """The games finished since the last call, those of each worker in their order.
+
+        Of more than RING of a worker they are a sample; the others count as missed.
+        """
         episodes = []
-        for worker in np.flatnonzero(self.heads != self._read):
-            head, tail = int(self.heads[worker]), int(self._read[worker])
-            if head - tail > RING // 2:  # the older half may be overwritten while it is read
-                self.missed += head - tail - RING // 2
-                tail = head - RING // 2
-            for lane, score, length, frames in self.entries[
-                worker, np.arange(tail, head) % RING
-            ].tolist():
+        for worker in np.flatnonzero(self.heads != self.reads).tolist():
+            (head, self._taken[worker]), read = self._sums(worker), int(self.reads[worker])
+            numbers = self.numbers[worker].copy()
+            acquire()
+            entries = self.entries[worker].copy()
+            acquire()
+            # Neither overwritten meanwhile, nor of before, nor so new that it is not counted yet.
+            whole = (numbers == self.numbers[worker]) & (numbers > read) & (numbers <= head)
+            slots = np.flatnonzero(whole)
+            slots = slots[np.argsort(numbers[slots])]
+            for lane, score, length, frames in entries[slots].tolist():
                 episodes.append(Episode(int(lane), score, int(length), int(frames)))
-            self._read[worker] = head
+            self.missed += head - read - len(slots)
+            self.reads[worker] = head
         return episodes
 
+    def total(self) -> GameTotals:
+        """Sums over all games of all workers, whether taken, missed or neither yet."""
+        return _total(np.array([self._sums(worker)[1] for worker in range(len(self.heads))]))
+
+    def taken(self) -> GameTotals:
+        """Sums over the games of all workers that were taken or missed."""
+        return _total(self._taken)
+
+    def _sums(self, worker: int) -> tuple[int, np.ndarray]:
+        """How many games a worker has finished at some instant during this call, and their sums."""
+        for _ in range(ATTEMPTS):
+            head = int(self.heads[worker])
+            acquire()
+            total = self.totals[worker, head % 2].copy()
+            acquire()
+            if self.heads[worker] == head:  # if not, this copy may have been written to
+                return head, total
+        raise RuntimeError(f"the sums of worker {worker}'s games change all the time")
+
+    # ---- saving and restoring
+
     def state_dict(self) -> dict[str, Any]:
-        """The rings, and how far they have been read."""
+        """The rings, how far they have been read, and the sums."""
         return {
             "entries": self.entries,
             "heads": self.heads,
-            "read": self._read,
+            "read": self.reads,
             "missed": self.missed,
+            "numbers": self.numbers,
+            "totals": self.totals,
+            "taken": self._taken,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Go on from there. In a state without sums they begin at 0, and the ring is in order."""
         self.entries[:], self.heads[:] = state["entries"], state["heads"]
-        self._read[:], self.missed = state["read"], state["missed"]
+        self.reads[:], self.missed = state["read"], state["missed"]
+        heads = self.heads[:, None]
+        in_order = heads - (heads - 1 - np.arange(RING)) % RING  # the last game of each slot
+        self.numbers[:] = state.get("numbers", in_order)
+        self.totals[:], self._taken[:] = state.get("totals", 0.0), state.get("taken", 0.0)
+
+
+def _total(sums: np.ndarray) -> GameTotals:
+    """Of the sums of all workers, [workers, 4]."""
+    games, score, length, frames = sums.sum(axis=0).tolist()
+    return GameTotals(int(games), score, int(length), int(frames))
+
+
+def scramble(number: int) -> int:
+    """A random-looking 64-bit number that depends on `number` alone (the function of splitmix64),
+    so that the same games give the same sample."""
+    number = (number + 1) * 0x9E3779B97F4A7C15 % 2**64
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
+    return number ^ number >> 31
 
 
 class ErrorSlots:
@@ -92,10 +190,13 @@ class ErrorSlots:
     def put(self, process: int, text: str) -> None:
         encoded = text.encode(errors="replace")[-ERROR_BYTES:]
         self.text[process, : len(encoded)] = np.frombuffer(encoded, np.uint8)
+        release()
         self.size[process] = len(encoded)
 
     def take(self, process: int) -> str:
         """The text, or "" if there is none; the slot is empty afterwards."""
-        encoded = self.text[process, : int(self.size[process])].tobytes()
+        size = int(self.size[process])
+        acquire()
+        encoded = self.text[process, :size].tobytes()
         self.size[process] = 0
         return encoded.decode(errors="replace")

@@ -13,6 +13,7 @@ from sampler.shm.control import Control
 from sampler.shm.counters import Counters
 from sampler.shm.lock import ProcessLock
 from sampler.shm.mailbox import EpisodeRings, ErrorSlots
+from sampler.shm.ordering import check_processor
 from sampler.shm.signals import request_field
 from sampler.shm.store import SequenceStore, StoreSpec
 from sampler.shm.tokens import TokenPool
@@ -20,7 +21,8 @@ from sampler.shm.weights import WeightStore
 
 SAVED_APART = {
     "control",  # of the running processes
-    *("counters", "episodes", "episode_heads"),  # saved by what reads them
+    *("counters", "episodes", "episode_numbers", "episode_heads"),  # saved by what reads them
+    *("episode_totals", "episode_reads"),  # so are these
     *("weights", "weights_latest", "weights_marks"),  # perhaps on a GPU
     *("token_since_ns", "error_text", "error_size"),  # of this run alone
 }
@@ -78,7 +80,9 @@ class Shared:
     """
 
     def __init__(self, spec: StoreSpec, topology: Topology, weight_bytes: int, sync: bool):
-        """Allocates the memory. Raises ConfigError where the machine cannot give it."""
+        """Allocates the memory. Raises ConfigError where the machine cannot give it, or writes it
+        in an order that cannot be relied on."""
+        check_processor()
         fields = [
             *spec.fields(),
             *TokenPool.fields(spec.buffers, spec.tokens_per_buffer, topology.groups),

@@ -59,6 +59,11 @@ class StoreSpec:
     def stacks_frames(self) -> bool:
         return self.frame_stack > 1
 
+    @property
+    def observation_fields(self) -> list[str]:
+        """Names of the fields that make up an observation."""
+        return [FRAMES] if self.stacks_frames else [leaf.name for leaf in self.observations]
+
     def per_observation(self) -> list[ArraySpec]:
         """Fields with T+1 entries per row, one for each observation, except stacked frames."""
         specs = [] if self.stacks_frames else list(self.observations)

@@ -23,6 +23,7 @@ import numpy as np
 
 from sampler.shm.arena import Arena, Field
 from sampler.shm.lock import ProcessLock
+from sampler.shm.ordering import acquire, release
 
 FREE, FILLING, FINISHED, ABANDONED = range(4)
 NONE = -1
@@ -90,7 +91,9 @@ class TokenPool:
 
     def granted(self, group: int) -> int:
         """The token given to a waiting group since it asked, or NONE."""
-        return int(self.grant[group])
+        token = int(self.grant[group])
+        acquire()  # its rows are written to from here on
+        return token
 
     def is_filling(self, token: int) -> bool:
         """Whether the token is still its writer's; False after it has been given up."""
@@ -204,6 +207,7 @@ class TokenPool:
 
     def _serve_waiting(self) -> list[int]:
         served = []
+        release()  # whoever reads a grant, without the lock, finds the rows left behind
         waiting = np.flatnonzero(self.ticket)
         for group in waiting[np.argsort(self.ticket[waiting])].tolist():
             token = self._next_free()

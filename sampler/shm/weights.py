@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sampler.shm.arena import Arena, Field
+from sampler.shm.ordering import acquire, release
 
 LATEST = 0  # word: the version last published; copy v % 2 holds version v
 BEGUN, ENDED, CHECKSUM = range(3)  # words of each copy
@@ -54,6 +55,7 @@ class WeightStore:
         """The block to write the next version into, int64 [words]; then call `publish`."""
         version = self.version + 1
         self.marks[version % 2, BEGUN] = version
+        release()
         return self.copies[version % 2]
 
     def publish(self) -> int:
@@ -61,7 +63,9 @@ class WeightStore:
         version = self.version + 1
         copy = version % 2
         self.marks[copy, CHECKSUM] = checksum(self.copies[copy])
+        release()
         self.marks[copy, ENDED] = version
+        release()
         self.latest[0] = version
         return version
 
@@ -72,8 +76,10 @@ class WeightStore:
         """
         for _ in range(1000):
             version = self.version
+            acquire()
             copy = version % 2
             out[:] = self.copies[copy]
+            acquire()
             begun, ended, expected = self.marks[copy].tolist()
             if begun == ended == version and checksum(out) == expected:
                 return version

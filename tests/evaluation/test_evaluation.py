@@ -375,3 +375,48 @@ def test_a_traced_action_is_within_its_bounds():
     evaluate(Valueless((9.0, 0.0)), Bounded, episodes=1, lanes=1, trace=traced.append)
     assert {decision.actions[0].item() for decision in traced} == {0.5}
     assert all(np.isnan(decision.value) for decision in traced)
+
+
+class Strange(Episodes):
+    """From the second step on, observes `value`."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, value, reward=1.0):
+        super().__init__()
+        self.value, self.reward = value, reward
+
+    def observe(self):
+        return np.array([self.value if self.t >= 2 else 0.0], np.float32)
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return (observation, self.reward, *rest)
+
+
+def test_a_finite_float_outside_its_box_is_warned_of_once_as_in_sampling(caplog):
+    result = evaluate(Policy(), Strange, env_kwargs={"value": 1.5}, episodes=4, lanes=2)
+    np.testing.assert_array_equal(result.lengths, [3] * 4)
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
+        "env Strange, lane 0: obs holds 1.5 at index (0,), outside its space Box(-1.0, 1.0, (1,)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"value": np.nan}, "obs holds nan at index (0,), outside its space Box(-1.0, 1.0, (1,)"),
+        ({"value": 0.0, "reward": np.nan}, "reward nan; rewards must be finite: correct or clip"),
+    ],
+)
+def test_values_that_are_not_finite_are_refused_as_in_sampling(kwargs, message):
+    with pytest.raises(EnvError) as caught:
+        evaluate(Policy(), Strange, env_kwargs=kwargs, episodes=2, lanes=2)
+    assert str(caught.value).startswith(f"env Strange, evaluation lane 0: {message}")
+
+
+def test_scores_add_up_rewards_as_sampling_does():
+    kwargs = {"value": 0.0, "reward": 0.1}
+    result = evaluate(Policy(), Strange, env_kwargs=kwargs, episodes=2, lanes=2)
+    np.testing.assert_allclose(result.scores, 3 * float(np.float32(0.1)), rtol=1e-15)

@@ -47,8 +47,16 @@ WRONG_VALUES = {
         "correct the environment's observation_space or what it returns",
     ),
     "observation out of range": (
-        {"observe": from_step(2, np.array([0, 1.5], np.float32))},
-        "obs holds 1.5 at index (1,), outside its space Box(-1.0, 1.0, (2,), float32) "
+        {
+            "space": spaces.Box(-1, 1, (2,), np.int8),
+            "observe": lambda t: np.int8([0, 2 if t >= 2 else 1]),
+        },
+        "obs holds 2 at index (1,), outside its space Box(-1, 1, (2,), int8) "
+        "(step 2 of the row); correct the environment, or its observation_space",
+    ),
+    "observation that is infinite": (
+        {"observe": from_step(2, np.array([1.5, -np.inf], np.float32))},
+        "obs holds -inf at index (1,), outside its space Box(-1.0, 1.0, (2,), float32) "
         "(step 2 of the row); correct the environment, or its observation_space",
     ),
     "observation that is not a number": (
@@ -162,11 +170,26 @@ def test_the_lane_at_fault_is_named():
 
         def step(self, action):
             _, *rest = super().step(action)
-            return (GOOD * (1 + 2 * self.bad), *rest)
+            return (GOOD * (np.nan if self.bad else 1), *rest)
 
     bad_seed = seeds.integer(0, seeds.LANE, 2, 0)
     with pytest.raises(EnvError, match=r"rollout worker 1, env \S*OneBadLane, lane 2: obs holds"):
         sample(replace(SERIAL, env=OneBadLane))
+
+
+def test_finite_floats_outside_a_box_are_used_and_warned_of_once_by_each_worker(caplog):
+    kwargs = {"observe": lambda t: np.array([0, 1.5 * t], np.float32)}
+    with Sampler(replace(SERIAL, env_kwargs=kwargs)) as sampler:
+        for _ in range(20):
+            batch = sampler.get_batch()
+            assert batch.obs.max() == 9.0
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == SERIAL.workers
+    for lane, message in zip((0, 2), sorted(messages), strict=True):
+        assert message.startswith(
+            f"env Faulty, lane {lane}: obs holds 1.5 at index (1,), outside its space "
+            "Box(-1.0, 1.0, (2,), float32); "
+        )
 
 
 def test_conversions_that_lose_nothing_are_fine():

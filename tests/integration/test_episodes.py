@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium import spaces
 
@@ -98,6 +99,59 @@ def test_games_that_nobody_fetched_are_counted():
         assert len(found) + stats["episodes_missed"] == stats["episodes"]
         assert stats["episodes_missed"] > 0
         assert sampler.episodes() == []
+
+
+class ManyLanes(gym.vector.VectorEnv):
+    """Lane l plays games of 1 + l % 9 steps; each has its length as its score."""
+
+    single_observation_space = observation_space = spaces.Discrete(2)
+    single_action_space = spaces.Discrete(2)
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, lanes):
+        self.num_envs = lanes
+        self.lengths = 1 + np.arange(lanes) % 9
+        self.t = np.zeros(lanes, np.int64)
+
+    def reset(self, *, seed=None, options=None):
+        self.t[:] = 0
+        return np.zeros(self.num_envs, np.int64), {}
+
+    def step(self, actions):
+        again = self.t == self.lengths
+        self.t = np.where(again, 0, self.t + 1)
+        rewards = np.where(again, 0.0, 1.0)
+        done = self.t == self.lengths
+        nothing = np.zeros_like(done)
+        return np.zeros(self.num_envs, np.int64), rewards, done, nothing, {}
+
+
+def test_sums_are_exact_and_the_list_is_a_fair_sample_with_thousands_of_lanes():
+    lanes, steps = 4095, 90  # a whole number of games in every lane: each takes a step to reset
+    config = replace(
+        CONFIG,
+        env=ManyLanes,
+        env_kwargs={"lanes": lanes},
+        envs_per_worker=lanes,
+        batch=lanes,
+        rollout=steps,
+        buffers=2,
+    )
+    with Sampler(config) as sampler:
+        sampler.get_batch()
+        stats, listed = sampler.stats(), sampler.episodes()
+    lengths = 1 + np.arange(lanes) % 9
+    played = (steps + 1) // (lengths + 1)  # the last may end without its reset
+    assert stats["games"] == {
+        "games": played.sum(),
+        "score": float((played * lengths).sum()),
+        "length": (played * lengths).sum(),
+        "frames": (played * lengths).sum(),
+    }
+    assert len(listed) == RING
+    mean, spread = np.average(lengths, weights=played), 2.6
+    assert abs(np.mean([game.score for game in listed]) - mean) < 4 * spread / RING**0.5
+    assert abs(np.mean([game.lane for game in listed]) - lanes / 2) < 4 * 0.29 * lanes / RING**0.5
 
 
 def test_vector_environments_report_games_of_each_lane():

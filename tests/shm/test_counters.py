@@ -30,9 +30,9 @@ def test_entering_a_stage_tells_what_and_since_when():
     arena = arena_of(Counters.field(1, 0))
     row = Counters(arena, 1, 0).rollout[0]
     before = time.monotonic_ns()
-    now = row.enter(Stage.RESETTING)
+    now = row.enter(Stage.STEPPING)
     assert before <= now <= time.monotonic_ns()
-    assert (row["stage"], row["stage_since"]) == (Stage.RESETTING, now)
+    assert (row["stage"], row["stage_since"]) == (Stage.STEPPING, now)
 
 
 def count(connection, arena):

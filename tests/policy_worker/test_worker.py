@@ -31,7 +31,9 @@ class Sevens:
         self.prepared = None
         self.loaded = []
         self.strangers = []
+        self.begun = []
         self.batches = []
+        self.states = None
 
     def prepare(self, buffers):
         self.prepared = buffers
@@ -40,6 +42,9 @@ class Sevens:
         self.loaded.append(version)
         return version + 1
 
+    def begin(self, requests):
+        self.begun.append(requests.positions.tolist())
+
     def knows(self, requests):
         return ~np.isin(requests.positions, self.strangers)
 
@@ -47,13 +52,13 @@ class Sevens:
         self.batches.append(len(requests.lanes))
         count = len(requests.lanes)
         outputs = {"actions": np.full(count, 7), "log_probs": np.full(count, -0.5, np.float32)}
-        return outputs, None
+        return outputs, self.states
 
 
 @pytest.fixture
 def worker():
     """Policy worker 1 of two, which serves rollout worker 1, and that one's bell."""
-    shared = make_shared()
+    shared = make_shared(state_shape=(2,))
     bell, theirs = Bell(), Bell()
     setup = Parcel((SamplerConfig("CartPole-v1"), FACTS), "it")
     context = WorkerContext(1, shared, setup, bell=bell, peer_bells={1: theirs})
@@ -118,6 +123,19 @@ def test_requests_from_lost_states_are_refused_and_the_others_answered(worker):
     ask(shared, group=3, token=4, step=1)
     assert worker.serve()
     assert worker.actor.batches == [2]  # nobody to act for
+    assert worker.actor.begun == [[0, 1], [1]]  # also of those refused
+
+
+def test_states_that_rows_begin_with_are_stored_in_these_rows(worker):
+    worker, _ = worker
+    worker.actor.states = np.array([1, 2]), np.array([[3.0, 4.0], [5.0, 6.0]])
+    ask(worker.shared, group=2, token=1, step=0)
+    ask(worker.shared, group=3, token=4, step=0)
+    assert worker.serve()
+    states = worker.shared.store["rnn_state"].reshape(-1, 2)
+    assert states[3].tolist() == [3, 4]  # the second lane of the first group, in token 1
+    assert states[8].tolist() == [5, 6]
+    assert states.sum() == 18
 
 
 def test_newer_weights_are_loaded_before_the_next_batch(worker):
