@@ -8,8 +8,8 @@ from typing import Any
 import cv2
 import numpy as np
 
+from sampler.envs.frames import frame_skip
 from sampler.errors import ConfigError, FastrlError
-from sampler.rollout_worker.probe import attribute
 
 CODEC = "mp4v"
 FRAMES_PER_SECOND = 30  # of environments that do not say
@@ -38,7 +38,7 @@ class Video:
         self._writer.write(cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
 
     def _open(self, env: Any, picture: np.ndarray) -> Any:
-        speed = env.metadata.get("render_fps", FRAMES_PER_SECOND) / attribute(env, "frame_skip", 1)
+        speed = env.metadata.get("render_fps", FRAMES_PER_SECOND) / frame_skip(env)
         size = picture.shape[1], picture.shape[0]
         writer = cv2.VideoWriter(str(self.path), cv2.VideoWriter.fourcc(*CODEC), speed, size)
         if not writer.isOpened():

@@ -13,11 +13,12 @@ import numpy as np
 
 from sampler import seeds
 from sampler.envs import make
+from sampler.envs.frames import frame_stack
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
+from sampler.rollout_worker.given_scores import GivenScores
 from sampler.rollout_worker.lanes import Lanes, close
-from sampler.rollout_worker.probe import attribute
 from sampler.rollout_worker.separate_lanes import EnvLanes
-from sampler.rollout_worker.vector_lanes import VectorLanes
+from sampler.rollout_worker.vector_lanes import VectorLanes, seed_of
 from sampler.spaces import leaves, stack_frames
 from sampler.spaces.masks import mask_size
 
@@ -66,7 +67,7 @@ class Games:
         vector_lanes = first.num_envs if isinstance(first, gym.vector.VectorEnv) else 0
         single = first.single_observation_space if vector_lanes else first.observation_space
         self.action_space = first.single_action_space if vector_lanes else first.action_space
-        self.frame_stack = attribute(first, "frame_stack", 1)
+        self.frame_stack = frame_stack(first)
         self.space = stack_frames(single, self.frame_stack)
         group_size = vector_lanes or 1
         self._envs += [make(env, **env_kwargs) for _ in range(ceil(lanes / group_size) - 1)]
@@ -92,6 +93,8 @@ class Games:
         self._quota = episodes // lanes + (np.arange(lanes) < episodes % lanes)
         self._score = np.zeros(lanes)
         self._length = np.zeros(lanes, np.int64)
+        self._counted = np.zeros(lanes, np.int64)  # of it, in episodes that have ended
+        self._given = GivenScores(lanes)
         self._finished: list[list[tuple[float, int]]] = [[] for _ in range(lanes)]
 
     def reset(self) -> None:
@@ -112,7 +115,9 @@ class Games:
     @property
     def first_lane_decides(self) -> bool:
         """Whether the first lane's action will be played, in a game that counts."""
-        resets = any(lane == 0 for lane, *_ in self._groups[0][0].result.ended)
+        result = self._groups[0][0].result
+        began = any(lane == 0 for lane, *_ in result.began)
+        resets = any(lane == 0 for lane, *_ in result.ended) and not began
         return not resets and len(self._finished[0]) < self._quota[0]
 
     def step(self, playing: np.ndarray, actions: list[np.ndarray]) -> None:
@@ -148,20 +153,36 @@ class Games:
             if self.frame_stack > 1:
                 self.observations[0][lane, :-1] = 0
         for index, reward, game_over in result.reset_games:
-            self._score[rows.start + index] += reward
-            if game_over:
-                self._end_game(rows.start + index)
+            self._add_reset(rows.start + index, reward, game_over)
         for index, _, _, game_over in result.ended:
+            lane = rows.start + index
+            steps = int(self._length[lane] - self._counted[lane])
+            self._given.add_episode(lane, steps, result.given_scores.get(index))
+            self._counted[lane] += steps
             if game_over:
-                self._end_game(rows.start + index)
+                self._end_game(lane)
+        for index, reward, game_over in result.began:
+            self._add_reset(rows.start + index, reward, game_over)
+            self.is_first[rows.start + index] = True
+            self.previous_rewards[rows.start + index] = 0
+            for previous in self.previous_actions:
+                previous[rows.start + index] = 0
 
     def _show(self, rows: slice) -> None:
         if self._watch is not None and rows.start == 0:
             self._watch(self._envs[0])
 
+    def _add_reset(self, lane: int, score: float, game_over: bool) -> None:
+        self._score[lane] += score
+        self._given.add_reset(lane, score)
+        if game_over:
+            self._end_game(lane)
+
     def _end_game(self, lane: int) -> None:
-        self._finished[lane].append((float(self._score[lane]), int(self._length[lane])))
-        self._score[lane], self._length[lane] = 0.0, 0
+        length = int(self._length[lane])
+        score = self._given.end_game(lane, float(self._score[lane]), length)
+        self._finished[lane].append((score, length))
+        self._score[lane], self._length[lane], self._counted[lane] = 0.0, 0, 0
 
     def _views(self, rows: slice) -> tuple[list[np.ndarray], int, np.ndarray | None]:
         """Where a group writes: observations, the entry to write, and action masks."""
@@ -171,7 +192,8 @@ class Games:
     def _mask_size(self, env: Any, lane_seeds: list[int]) -> int:
         """Entries of the action masks that the environment gives; 0 where it gives none."""
         with self._errors():
-            seed = lane_seeds if isinstance(env, gym.vector.VectorEnv) else lane_seeds[0]
+            is_vector = isinstance(env, gym.vector.VectorEnv)
+            seed = seed_of(env, lane_seeds) if is_vector else lane_seeds[0]
             observation, info = env.reset(seed=seed)
         given = "action_mask" in info
         if isinstance(observation, dict):

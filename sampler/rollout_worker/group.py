@@ -7,7 +7,9 @@ import warnings
 import numpy as np
 
 from sampler.errors import RAISED, EnvError, FastrlError, one_line
+from sampler.rollout_worker.given_scores import GivenScores
 from sampler.rollout_worker.lanes import Lanes, StepResult
+from sampler.rollout_worker.likeness import LikenessCheck
 from sampler.rollout_worker.observations import ObservationWriter, outside
 from sampler.rollout_worker.rows import Block, RowFiller
 from sampler.shm.shared import Shared
@@ -44,6 +46,8 @@ class Group:
         # Of the games in progress; rewards of the rows in progress are added when they end.
         self.scores = np.zeros(len(self.lane_ids))
         self.lengths = np.zeros(len(self.lane_ids), np.int64)
+        self.given_scores = GivenScores(len(self.lane_ids))
+        self.likeness: LikenessCheck | None = None
         self.token = NONE
         self.block: Block | None = None
         self.row = 0  # rows begun since the lanes' state was last unbroken
@@ -62,6 +66,7 @@ class Group:
             raise EnvError(one_line(error)) from error
         for lane, reward, _ in self.lanes.result.reset_games:
             self.scores[lane] += reward
+            self.given_scores.add_reset(lane, reward)
         carry["age"][:, -1] = 0
         for lane in range(len(self.lane_ids)):
             self.episode_ids[lane] = self._next_episode(lane)
@@ -138,7 +143,7 @@ class Group:
             block.rewards[:, t] = result.rewards
         except (TypeError, ValueError):
             raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
-        self.real_steps += len(self.lane_ids) - len(result.resets)
+        self.real_steps += len(self.lane_ids) - result.masked_steps
         for lane in result.resets:
             self.episode_ids[lane] = self._next_episode(lane)
             self.filler.begin_episode(block, lane, t, int(self.episode_ids[lane]))
@@ -160,6 +165,21 @@ class Group:
                 block.arrays[f"previous_{name}"][lane, t + 1] = 0
             block.arrays["previous_rewards"][lane, t + 1] = 0
 
+    def begin_episode(self, lane: int) -> None:
+        """Begin the next episode of `lane` with the observation just written: its last one ended in
+        the same step, and its score and length were taken."""
+        block, t = self.block, self.step - 1
+        assert block is not None
+        self.episode_ids[lane] = self._next_episode(lane)
+        # What is taken out of the row still belongs to the score.
+        self.scores[lane] += self.filler.begin_episode_at_once(
+            block, lane, t, int(self.episode_ids[lane])
+        )
+        if self.spec.previous:
+            for spec in self.spec.actions:
+                block.arrays[f"previous_{spec.name}"][lane, t + 1] = 0
+            block.arrays["previous_rewards"][lane, t + 1] = 0
+
     def end_episode(self, lane: int, game_over: bool) -> tuple[float, int]:
         """Score and length of the game in `lane`, whose episode ended with the last step.
 
@@ -169,9 +189,12 @@ class Group:
         assert block is not None
         in_row = float(self._fresh_rewards(block)[lane].sum(dtype=np.float64))
         score = float(self.scores[lane]) + in_row
-        self.lengths[lane] += block.age[lane, end]
+        steps = int(block.age[lane, end])
+        self.given_scores.add_episode(lane, steps, self.lanes.result.given_scores.get(lane))
+        self.lengths[lane] += steps
         length = int(self.lengths[lane])
         if game_over:
+            score = self.given_scores.end_game(lane, score, length)
             self._new_game(lane, in_row)
         return score, length
 
@@ -183,9 +206,11 @@ class Group:
         block = self.block
         assert block is not None
         self.scores[lane] += reward
+        self.given_scores.add_reset(lane, reward)
         in_row = float(self._fresh_rewards(block)[lane].sum(dtype=np.float64))
         score, length = float(self.scores[lane]) + in_row, int(self.lengths[lane])
         if game_over:
+            score = self.given_scores.end_game(lane, score, length)
             self._new_game(lane, in_row)
         return score, length
 
@@ -204,6 +229,10 @@ class Group:
         block = self.block
         assert block is not None
         self._check(block)
+        if self.likeness is not None:
+            self.likeness.add(self.lane_ids.start, block.arrays, self.filler.overlapping)
+            if self.likeness.done:
+                self.likeness = None
         self.scores += self._fresh_rewards(block).sum(axis=1, dtype=np.float64)
         self.filler.end(block)
         self.row += 1

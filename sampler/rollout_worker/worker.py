@@ -14,6 +14,7 @@ from typing import Any
 from sampler.process.bell import Bell
 from sampler.rollout_worker.group import Group
 from sampler.rollout_worker.lanes import Lanes
+from sampler.rollout_worker.likeness import LikenessCheck
 from sampler.rollout_worker.observations import ObservationWriter
 from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
@@ -48,6 +49,11 @@ class RolloutWorker:
             Group(group, group_lanes, shared, writer)
             for group, group_lanes in zip(shared.topology.groups_of(index), lanes, strict=True)
         ]
+        if index == 0 and len({seed for group_lanes in lanes for seed in group_lanes.seeds}) > 1:
+            lane_count = sum(len(group.lane_ids) for group in self.groups)
+            likeness = LikenessCheck(shared.spec, lane_count)
+            for group in self.groups:
+                group.likeness = likeness
         self._stopping = self.control.index["stop"]
         self._pausing = self.control.index["pause"]
 
@@ -113,16 +119,20 @@ class RolloutWorker:
         began = counters.enter(Stage.STEPPING)
         result = group.advance()
         counters.add("step_ns", time.monotonic_ns() - began)
-        steps = len(group.lane_ids) - len(result.resets)
+        masked = result.masked_steps
+        steps = len(group.lane_ids) - masked
         counters.add("steps", steps)
         counters.add("frames", steps * self.frame_skip)
-        if result.resets:
-            counters.add("masked_steps", len(result.resets))
+        if masked:
+            counters.add("masked_steps", masked)
         for lane, reward, game_over in result.reset_games:
             self._report(group, lane, group.reset_game(lane, reward, game_over), game_over)
         for lane, _, _, game_over in result.ended:
             counters.add("episodes", 1)
             self._report(group, lane, group.end_episode(lane, game_over), game_over)
+        for lane, reward, game_over in result.began:
+            group.begin_episode(lane)
+            self._report(group, lane, group.reset_game(lane, reward, game_over), game_over)
         if group.step == self.shared.spec.steps:
             self._finish(group)
         elif self.shared.tokens.is_filling(group.token):
