@@ -19,19 +19,25 @@ from sampler.shm.store import FRAMES, StoreSpec
 logger = logging.getLogger("fastrl")
 
 WARNING = (
-    "all %d lanes of rollout worker 0 play the same games, though one game differs from the next: "
-    "the environment seems to ignore its seed; draw its random numbers from self.np_random, after "
+    "lanes 0 to %d play the same games, though one game differs from the next: the environment "
+    "seems to ignore its seed; draw its random numbers from self.np_random, after "
     "super().reset(seed=seed)"
 )
 
 
 ENDS = ("rewards", "terminated", "truncated")
+MOST_LANES = 4  # seeds that make no difference for them make none for the others
+MOST_STEPS = 5_000  # of a lane, after which nothing is looked for any more
 
 
 class LikenessCheck:
-    """Compares the lanes of one worker by their finished rows, and warns once at most."""
+    """Compares the first lanes of a worker by their finished rows, and warns once at most."""
 
     def __init__(self, spec: StoreSpec, lanes: int):
+        """`lanes`: of the worker."""
+        lanes = min(lanes, MOST_LANES)
+        self._lanes = lanes
+        self._steps = 0  # of the first lane
         self._observations = (
             [FRAMES] if spec.stacks_frames else [leaf.name for leaf in spec.observations]
         )
@@ -49,11 +55,12 @@ class LikenessCheck:
 
         begin: the first transition that does not repeat an earlier row.
         """
-        if self.done:
+        if self.done or first >= self._lanes:
             return
         steps = rows["rewards"].shape[1]
-        for index in range(len(rows["rewards"])):
-            lane = first + index
+        self._steps += (steps - begin) * (first == 0)
+        for lane in range(first, min(first + len(rows["rewards"]), self._lanes)):
+            index = lane - first
             # The first entry of later rows is the last of those before.
             entries = begin + 1 if self._rows[lane] else begin
             starts = entries + np.flatnonzero(rows["age"][index, entries:] == 0)
@@ -111,9 +118,11 @@ class LikenessCheck:
             if self._episodes[0] != self._episodes[1] and actions_differ:
                 self._warn()
             self.done = True
+        elif self._steps > MOST_STEPS:
+            self.done = True
 
     def _warn(self) -> None:
-        logger.warning(WARNING, len(self._rows))
+        logger.warning(WARNING, self._lanes - 1)
         self.done = True
 
 
