@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from math import isclose
+from typing import Any
 
 import numpy as np
 
@@ -48,3 +49,8 @@ class GivenScores:
                 score,
             )
         return given
+
+
+def given_score(episode: Any) -> float | None:
+    """The score in what Gymnasium's RecordEpisodeStatistics puts into info["episode"]."""
+    return float(episode["r"]) if isinstance(episode, dict) and "r" in episode else None

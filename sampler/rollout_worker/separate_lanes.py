@@ -9,6 +9,7 @@ import numpy as np
 
 from sampler.envs.frames import direct_frame_env
 from sampler.errors import EnvError
+from sampler.rollout_worker.given_scores import given_score
 from sampler.rollout_worker.lanes import Lanes, StepResult, close, for_environment, unpack
 from sampler.rollout_worker.masks import find_mask, write_mask
 from sampler.rollout_worker.observations import ObservationWriter
@@ -137,8 +138,3 @@ def how_it_ended(terminated: Any, truncated: Any, info: Any) -> tuple[bool, bool
         raise EnvError(f"step() returned info of type {type(info).__name__}; return a dict")
     game_over = bool(truncated) or bool(info.get("game_over", True))
     return bool(terminated), bool(truncated), game_over
-
-
-def given_score(episode: Any) -> float | None:
-    """The score in what Gymnasium's RecordEpisodeStatistics puts into info["episode"]."""
-    return float(episode["r"]) if isinstance(episode, dict) and "r" in episode else None

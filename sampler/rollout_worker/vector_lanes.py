@@ -20,10 +20,10 @@ from gymnasium.vector import AutoresetMode
 
 from sampler.errors import EnvError
 from sampler.rollout_worker.autoreset import declared_mode, mode_at_end
+from sampler.rollout_worker.given_scores import given_score
 from sampler.rollout_worker.lanes import Lanes, StepResult, close, for_environment, unpack
 from sampler.rollout_worker.masks import OF_PARTS, find_mask, write_mask
 from sampler.rollout_worker.observations import ObservationWriter, checked_array
-from sampler.rollout_worker.separate_lanes import given_score
 from sampler.rollout_worker.vector_infos import (
     entry,
     final_entry,
