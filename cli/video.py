@@ -8,8 +8,8 @@ from typing import Any
 import cv2
 
 from cli.rendering import picture_of
+from sampler.envs.frames import frame_skip
 from sampler.errors import ConfigError, FastrlError
-from sampler.rollout_worker.probe import attribute
 
 CODEC = "vp09"  # VP9: every browser plays it, and OpenCV's wheels can write it
 FRAMES_PER_SECOND = 30  # of environments that do not say
@@ -41,7 +41,7 @@ class Video:
         self._writer.write(cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
 
     def _open(self, env: Any) -> Any:
-        speed = env.metadata.get("render_fps", FRAMES_PER_SECOND) / attribute(env, "frame_skip", 1)
+        speed = env.metadata.get("render_fps", FRAMES_PER_SECOND) / frame_skip(env)
         writer = cv2.VideoWriter(str(self.path), cv2.VideoWriter.fourcc(*CODEC), speed, self._size)
         if not writer.isOpened():
             raise FastrlError(

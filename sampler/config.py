@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
+from sampler.process.registrations import Registrations
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,14 @@ class SamplerConfig:
                 f"policy_workers={self.policy_workers} exceeds workers={self.workers}: "
                 "some would have nothing to do"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to worker processes: the settings, and the ids that the caller knows."""
+        needed = self.env.rpartition(":")[2] if isinstance(self.env, str) else None
+        return {**self.__dict__, "registrations": Registrations(needed)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({k: v for k, v in state.items() if k != "registrations"})
 
     @property
     def env_name(self) -> str:

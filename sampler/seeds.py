@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-LANE, POLICY, MODEL, EVALUATION, LEARNER, SELECTION = range(6)
+LANE, POLICY, MODEL, EVALUATION, LEARNER, SELECTION, GLOBAL = range(7)
 
 
 def sequence(seed: int, *key: int) -> np.random.SeedSequence:

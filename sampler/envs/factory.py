@@ -13,6 +13,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from sampler.errors import RAISED, ConfigError, EnvError, FastrlError
+from sampler.process import registrations
 
 ALE_ENTRY_POINT = "ale_py.env:AtariEnv"
 
@@ -34,6 +35,7 @@ def make(
     if ":" in env:
         module, _, env = env.partition(":")
         _import(module)
+        registrations.restore()
     spec = _spec(env)
     if spec.entry_point == ALE_ENTRY_POINT and not _skips_at_random(spec):
         from sampler.envs.atari import make_atari

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import gymnasium as gym
+from gymnasium.vector import AutoresetMode
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,12 @@ class EnvironmentFacts:
     observation_space: gym.Space
     action_space: gym.Space
     frame_stack: int
+    """Frames that the sampler stacks; 1 for all but `FrameEnv`s."""
     frame_skip: int
+    """Emulator frames per step; 1 for all but `FrameEnv`s."""
     action_mask_size: int
+    """Entries of its action masks; 0: it gives none."""
     vector_lanes: int
     """Environments in a vector environment; 0 for a single one."""
+    autoreset: AutoresetMode | None = None
+    """How a vector environment resets; None: it is none, or does not say and showed no end."""

@@ -1,21 +1,30 @@
-"""Environments whose observation is one uint8 frame, written where the caller wants it."""
+"""Environments whose observation is one uint8 frame, written where the caller wants it.
+
+Stacking and skipping frames are the sampler's business only for a `FrameEnv`. Attributes of the
+same names in other environments are their own.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 FRAME_SHAPE = (84, 84)
+CHECKS = (gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker)
+"""Gymnasium's wrappers that check how an environment is used and change nothing."""
 
 
-class FrameEnv(gym.Env[np.ndarray, Any]):
+class FrameEnv(gym.Env[np.ndarray, Any], ABC):
     """An environment that emits single frames and leaves stacking them to the sampler.
 
     Subclasses define `reset_into` and `step_into`, which write the frame into `out`, a C-contiguous
     uint8 array [height, width]; `reset` and `step` wrap them with a new array.
+
+    Wrappers around a `FrameEnv` are honoured: it is then stepped through them, and what they leave
+    as one uint8 frame is stacked; any other observation is taken as it is.
     """
 
     frame_stack: int = 4
@@ -50,3 +59,38 @@ class FrameEnv(gym.Env[np.ndarray, Any]):
     def _seed(self, seed: int | None) -> None:
         """Restart `np_random` where a seed is given, as `gymnasium.Env.reset` does."""
         super().reset(seed=seed)
+
+
+def frame_stack(env: Any) -> int:
+    """Frames that the sampler stacks of this environment's observations; 1: none."""
+    inner = _frame_env(env)
+    if inner is None:
+        return 1
+    space = env.observation_space
+    is_frame = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8
+    return inner.frame_stack if is_frame and len(space.shape) == 2 else 1
+
+
+def frame_skip(env: Any) -> int:
+    """Emulator frames that a step of this environment takes."""
+    inner = _frame_env(env)
+    return 1 if inner is None else inner.frame_skip
+
+
+def direct_frame_env(env: Any) -> FrameEnv | None:
+    """The `FrameEnv` whose `step_into` does all that `env.step` does; None if there is none.
+
+    Only `CHECKS` are looked through: every other wrapper may change something.
+    """
+    while type(env) in CHECKS:
+        env = env.env
+    if not isinstance(env, FrameEnv):
+        return None
+    own = type(env)
+    return env if own.step is FrameEnv.step and own.reset is FrameEnv.reset else None
+
+
+def _frame_env(env: Any) -> FrameEnv | None:
+    """The `FrameEnv` that `env` is, or that it wraps."""
+    inner = env.unwrapped if isinstance(env, gym.Env) else None
+    return inner if isinstance(inner, FrameEnv) else None

@@ -13,13 +13,13 @@ import numpy as np
 
 from sampler import seeds
 from sampler.envs import make
+from sampler.envs.frames import frame_stack
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.games import GameScores
 from sampler.rollout_worker.lanes import Lanes, close
-from sampler.rollout_worker.probe import attribute
 from sampler.rollout_worker.separate_lanes import EnvLanes
 from sampler.rollout_worker.values import ValueCheck
-from sampler.rollout_worker.vector_lanes import VectorLanes
+from sampler.rollout_worker.vector_lanes import VectorLanes, seed_of
 from sampler.spaces import leaves, stack_frames
 from sampler.spaces.masks import mask_size
 
@@ -68,7 +68,7 @@ class Games:
         vector_lanes = first.num_envs if isinstance(first, gym.vector.VectorEnv) else 0
         single = first.single_observation_space if vector_lanes else first.observation_space
         self.action_space = first.single_action_space if vector_lanes else first.action_space
-        self.frame_stack = attribute(first, "frame_stack", 1)
+        self.frame_stack = frame_stack(first)
         self.space = stack_frames(single, self.frame_stack)
         group_size = vector_lanes or 1
         self._envs += [make(env, **env_kwargs) for _ in range(ceil(lanes / group_size) - 1)]
@@ -117,7 +117,9 @@ class Games:
     @property
     def first_lane_decides(self) -> bool:
         """Whether the first lane's action will be played, in a game that counts."""
-        resets = any(lane == 0 for lane, *_ in self._groups[0][0].result.ended)
+        result = self._groups[0][0].result
+        began = any(lane == 0 for lane, *_ in result.began)
+        resets = any(lane == 0 for lane, *_ in result.ended) and not began
         return not resets and len(self._finished[0]) < self._quota[0]
 
     def step(self, playing: np.ndarray, actions: list[np.ndarray]) -> None:
@@ -152,10 +154,17 @@ class Games:
                 previous[lane] = 0
             if self.frame_stack > 1:
                 self.observations[0][lane, :-1] = 0
-        rewards = self.previous_rewards[rows, None]
+        rewards = self.previous_rewards[rows, None].copy()
         for lane, score, length in scores.finished(result, self._ages[rows], rewards):
             self._finished[rows.start + lane].append((score, length))
         scores.add(rewards)
+        for index, *_ in result.began:
+            lane = rows.start + index
+            self._ages[lane] = 0
+            self.is_first[lane] = True
+            self.previous_rewards[lane] = 0
+            for previous in self.previous_actions:
+                previous[lane] = 0
 
     def _check(self, rows: slice) -> None:
         """Refuse what sampling refuses."""
@@ -177,7 +186,8 @@ class Games:
     def _mask_size(self, env: Any, lane_seeds: list[int]) -> int:
         """Entries of the action masks that the environment gives; 0 where it gives none."""
         with self._errors():
-            seed = lane_seeds if isinstance(env, gym.vector.VectorEnv) else lane_seeds[0]
+            is_vector = isinstance(env, gym.vector.VectorEnv)
+            seed = seed_of(env, lane_seeds) if is_vector else lane_seeds[0]
             observation, info = env.reset(seed=seed)
         given = "action_mask" in info
         if isinstance(observation, dict):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from contextlib import ExitStack
 from typing import Any
+
+import numpy as np
 
 from sampler import seeds
 from sampler.envs import make
@@ -19,6 +23,9 @@ def make_lanes(context: WorkerContext) -> list[Lanes]:
     """The environments of a worker: one `Lanes` for each of its groups."""
     config, facts, shared = context.config, context.facts, context.shared
     worker, restarts = context.index, context.restarts
+    if not config.serial:  # there the global generators are the caller's own
+        same = 0 if config.identical_lanes else worker
+        seed_global_generators(seeds.integer(config.seed, seeds.GLOBAL, same, restarts))
     counters = shared.counters.rollout[worker]
     position = counters.index["lane"]
     heartbeat = counters.words[position : position + 1]
@@ -43,10 +50,22 @@ def make_lanes(context: WorkerContext) -> list[Lanes]:
             masked = facts.action_mask_size > 0
             if facts.vector_lanes:
                 kind = ReplayableVectorLanes if config.serial else VectorLanes
-                groups.append(kind(made[0], *where))
+                groups.append(kind(made[0], *where, facts.autoreset))
             elif config.serial:
                 groups.append(ReplayableEnvLanes(made, *where, masked, lane_seed))
             else:
                 groups.append(EnvLanes(made, *where, masked))
         opened.pop_all()
     return groups
+
+
+def seed_global_generators(seed: int) -> None:
+    """Seed the generators of this process that an environment may draw from unasked.
+
+    Workers are forked from one process and would otherwise all begin with the same state. torch is
+    seeded where something has loaded it.
+    """
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)

@@ -9,6 +9,7 @@ import numpy as np
 from sampler.errors import RAISED, EnvError, FastrlError, one_line
 from sampler.rollout_worker.games import Game, GameScores
 from sampler.rollout_worker.lanes import Lanes, StepResult
+from sampler.rollout_worker.likeness import LikenessCheck
 from sampler.rollout_worker.previous import PreviousInputs
 from sampler.rollout_worker.replayable import ReplayableLanes
 from sampler.rollout_worker.request import Request
@@ -34,6 +35,7 @@ class Group:
         self.filler = RowFiller(shared.store, self.lane_ids)
         self.request = Request(shared, index)
         self.games = GameScores(len(self.lane_ids))
+        self.likeness: LikenessCheck | None = None
         self._values = values
         self._previous = PreviousInputs(self.spec) if self.spec.previous else None
         self._newest = self.spec.frame_stack  # entry of observation t+1, counted from t
@@ -113,8 +115,9 @@ class Group:
             self._episode_ids[lane] = self._next_episode(lane)
             self.filler.begin_episode(block, lane, t, int(self._episode_ids[lane]))
         if self._previous is not None:
-            self._previous.write(block, t, result.resets)
-        self.real_steps += len(self.lane_ids) - len(result.resets)
+            began = [lane for lane, *_ in result.began]
+            self._previous.write(block, t, result.resets + began)
+        self.real_steps += len(self.lane_ids) - result.masked_steps
         self.step = t + 1
         return result
 
@@ -127,6 +130,15 @@ class Group:
         recent = self.filler.fresh_rewards(block, self.step)
         return self.games.finished(result, block.age[:, self.step], recent)
 
+    def begin_episode(self, lane: int) -> None:
+        """Begin the next episode of `lane` with the observation just written: its last one ended in
+        the same step, and `finished_games` has been told."""
+        block = self._block
+        assert block is not None
+        episode_id = self._episode_ids[lane] = self._next_episode(lane)
+        masked = self.filler.begin_episode_at_once(block, lane, self.step - 1, episode_id)
+        self.games.scores[lane] += masked  # no longer in the row, but in the score
+
     # ---- ending rows
 
     def finish(self) -> bool:
@@ -134,6 +146,10 @@ class Group:
         block = self._block
         assert block is not None
         self._check(block)
+        if self.likeness is not None:
+            self.likeness.add(self.lane_ids.start, block.arrays, self.filler.overlapping)
+            if self.likeness.done:
+                self.likeness = None
         self.games.add(self.filler.fresh_rewards(block, self.step))
         self.filler.end(block)
         self._row += 1
@@ -173,8 +189,7 @@ class Group:
         """
         return {
             "episode_ids": self._episode_ids,
-            "scores": self.games.scores,
-            "lengths": self.games.lengths,
+            **self.games.state_dict(),
             "token": self.token,
             "row": self._row,
             "step": self.step,
@@ -190,7 +205,7 @@ class Group:
         Raises StateError where the environments cannot be brought back.
         """
         self._episode_ids[:] = state["episode_ids"]
-        self.games.scores[:], self.games.lengths[:] = state["scores"], state["lengths"]
+        self.games.load_state_dict(state)
         self.token, self._row, self.step = state["token"], state["row"], state["step"]
         self.real_steps = state["real_steps"]
         self.filler.overlapping = state["overlapping"]

@@ -1,5 +1,8 @@
 """The environments of one group, stepped together: what both kinds of lanes have in common.
 
+L counts the lanes of the group. Observations, and action masks [A] where the environment gives
+them, are written straight into the caller's arrays, one array for each leaf of the space.
+
 After an episode ends, the next step of that lane ignores its action and resets (Gymnasium's
 next-step autoreset), so final observations stay in the sequence.
 """
@@ -7,9 +10,10 @@ next-step autoreset), so final observations stay in the sequence.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -22,9 +26,13 @@ logger = logging.getLogger("fastrl")
 
 @dataclass
 class StepResult:
-    """What happened in one step of a group. The same object is used again for every step."""
+    """What happened in one step of a group. The same object is used again for every step.
+
+    A lane is its index within the group, 0 to L-1.
+    """
 
     rewards: list[float]
+    """One for each lane; 0.0 for one that was reset."""
     ended: list[tuple[int, bool, bool, bool]] = field(default_factory=list)
     """Lanes whose episode ended: (lane, terminated, truncated, whether the whole game is over)."""
     resets: list[int] = field(default_factory=list)
@@ -32,16 +40,51 @@ class StepResult:
     reset_games: list[tuple[int, float, bool]] = field(default_factory=list)
     """Resets in which a game that goes on after a lost life was played: (lane, score made, whether
     the game ended and a new one began)."""
+    began: list[tuple[int, float, bool]] = field(default_factory=list)
+    """Lanes in `ended` whose next episode has begun in the same step, so that the observation
+    written is its first and not the final one; otherwise as `reset_games`."""
+    given_scores: dict[int, float] = field(default_factory=dict)
+    """The scores of episodes in `ended` that the environment gave itself, by lane (Gymnasium's
+    RecordEpisodeStatistics, which may be below wrappers that change rewards)."""
+
+    @property
+    def masked_steps(self) -> int:
+        """Lanes whose step is no transition to learn from: those that were reset, and those that
+        were truncated with no final observation to bootstrap from."""
+        if not self.began:
+            return len(self.resets)
+        terminated = {lane for lane, is_terminated, *_ in self.ended if is_terminated}
+        return len(self.resets) + sum(lane not in terminated for lane, *_ in self.began)
+
+    def clear(self) -> None:
+        """Forget the last step's events."""
+        for events in (self.ended, self.resets, self.reset_games, self.began):
+            events.clear()
+        self.given_scores.clear()
 
 
-class Lanes(Protocol):
-    """A group of environments. `observations` and `action_mask` arguments are arrays
-    [lanes, T+1, ...]; `at` is the entry to write (for frames: of the newest frame)."""
+class Lanes(ABC):
+    """A group of environments.
 
+    Methods raise EnvError, or what the environment itself raises, after which the group cannot be
+    used any more.
+    """
+
+    seeds: list[int]
+    """One for each lane."""
     result: StepResult
+    """What happened in the last step, or (`reset_games` alone) in `reset`."""
 
-    def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None: ...
+    @abstractmethod
+    def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None:
+        """Seed all environments and begin their first episodes.
 
+        observations: an array [L, entries, ...] for each leaf of the space, in its dtype; `at` is
+        the entry to write. mask: bool [L, entries, A], whose last entry is written; None where the
+        environment gives no action masks.
+        """
+
+    @abstractmethod
     def step(
         self,
         actions: list[np.ndarray],
@@ -49,12 +92,22 @@ class Lanes(Protocol):
         at: int,
         mask: np.ndarray | None,
         mask_at: int,
-    ) -> StepResult: ...
+    ) -> StepResult:
+        """Step all environments once, or reset those whose episode ended in the step before.
 
-    def close(self) -> None: ...
+        actions: an array [L, ...] for each leaf of the action space; those of lanes that are reset
+        are ignored. observations: arrays [L, entries, ...]; `at` is the entry to write (of frames
+        that are stacked: of the newest frame). mask: bool [L, entries, A] or None; `mask_at` is the
+        entry to write. Returns `result`, which is valid until the next step.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all environments; what goes wrong in that is only reported."""
 
 
 def unpack(returned: Any, count: int, method: str) -> Any:
+    """`returned`, a tuple of `count`. Raises EnvError, naming `method`, if it is anything else."""
     if isinstance(returned, tuple) and len(returned) == count:
         return returned
     kind = f"{len(returned)} values" if isinstance(returned, tuple) else type(returned).__name__
@@ -67,7 +120,7 @@ def unpack(returned: Any, count: int, method: str) -> Any:
 def for_environment(
     space: gym.Space, convert: Callable[[Any], Any] | None, actions: list[np.ndarray]
 ) -> list[np.ndarray]:
-    """Leaves of the actions [lanes, ...] as the environment takes them: copies, within bounds."""
+    """Leaves of the actions [L, ...] as the environment takes them: copies, within bounds."""
     copies = [leaf.copy() for leaf in actions]
     if convert is None:
         return copies

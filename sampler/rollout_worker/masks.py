@@ -28,15 +28,6 @@ def find_mask(observation: Any, info: dict[str, Any]) -> Any:
     return mask
 
 
-def of_lane(batched: Any, lane: int) -> Any:
-    """One lane's part of what a vector environment has put together: nested arrays [lanes, ...]."""
-    if isinstance(batched, dict):
-        return {key: of_lane(part, lane) for key, part in batched.items()}
-    if isinstance(batched, tuple):
-        return tuple(of_lane(part, lane) for part in batched)
-    return batched[lane]
-
-
 def write_mask(target: np.ndarray, space: gym.Space, mask: Any, final: bool = False) -> None:
     """Copy an action mask into `target` [A]. The one of an episode's last observation (`final`),
     from which no action follows, may be missing or permit none; then all is permitted."""

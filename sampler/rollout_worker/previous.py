@@ -13,10 +13,10 @@ class PreviousInputs:
         names = [*(action.name for action in spec.actions), "rewards"]
         self._fields = [(name, f"previous_{name}") for name in names]
 
-    def write(self, block: Block, step: int, resets: list[int]) -> None:
-        """After the transition at `step`; an episode that it began (`resets`: lanes) has none."""
+    def write(self, block: Block, step: int, began: list[int]) -> None:
+        """After the transition at `step`; lanes in which it `began` an episode have none."""
         for name, previous in self._fields:
             target = block.arrays[previous][:, step + 1]
             target[:] = block.arrays[name][:, step]
-            if resets:
-                target[resets] = 0
+            if began:
+                target[began] = 0

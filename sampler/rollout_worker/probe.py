@@ -10,8 +10,11 @@ from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.envs import make
 from sampler.envs.facts import EnvironmentFacts
+from sampler.envs.frames import frame_skip, frame_stack
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
+from sampler.rollout_worker.autoreset import observed_mode
 from sampler.rollout_worker.lanes import close, unpack
+from sampler.rollout_worker.vector_lanes import seed_of
 from sampler.spaces import leaves
 from sampler.spaces.masks import mask_size
 
@@ -26,7 +29,10 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
                 f"the vector environment has {vector_lanes} lanes but a group has "
                 f"{config.lanes_per_group}; set envs_per_worker to groups x {vector_lanes}"
             )
-        seed = seeds.integer(config.seed, seeds.LANE, config.lanes)
+        first = config.lanes  # their seeds are those of no lane
+        lanes = range(first, first + (vector_lanes or 1))
+        lane_seeds = [seeds.integer(config.seed, seeds.LANE, lane) for lane in lanes]
+        seed = seed_of(env, lane_seeds) if vector_lanes else lane_seeds[0]
         _, info = unpack(env.reset(seed=seed), 2, "reset")
         observation_space = env.single_observation_space if vector_lanes else env.observation_space
         action_space = env.single_action_space if vector_lanes else env.action_space
@@ -37,10 +43,11 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
         return EnvironmentFacts(
             observation_space,
             action_space,
-            attribute(env, "frame_stack", 1),
-            attribute(env, "frame_skip", 1),
+            frame_stack(env),
+            frame_skip(env),
             mask_size(action_space) if masked else 0,
             vector_lanes,
+            observed_mode(env, lane_seeds[0]) if vector_lanes else None,
         )
     except ConfigError:
         raise
@@ -51,16 +58,6 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
         ) from error
     finally:
         close(env)
-
-
-def attribute(env: Any, name: str, default: int) -> int:
-    """An attribute of the environment or of one that it wraps."""
-    while env is not None:
-        value = getattr(env, name, None)
-        if isinstance(value, int):
-            return value
-        env = getattr(env, "env", None)
-    return default
 
 
 def check_spaces(env: Any, facts: EnvironmentFacts) -> None:

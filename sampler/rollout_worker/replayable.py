@@ -7,11 +7,13 @@ seeded anew where a whole game has ended and many steps were made since it last 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from sampler.errors import RAISED, StateError, one_line
 from sampler.rollout_worker.lanes import Lanes, StepResult
@@ -24,12 +26,14 @@ RESEED_STEPS = 5_000
 plain reset (Atari loads its game again), and bringing a lane back costs as many steps."""
 
 
-class ReplayableLanes(Lanes, Protocol):
+class ReplayableLanes(Lanes):
     """Lanes that can be saved and restored."""
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """What brings the environments back, as arrays; views of what goes on changing."""
 
+    @abstractmethod
     def load_state_dict(
         self, state: dict[str, Any], observations: list[np.ndarray], mask: np.ndarray | None
     ) -> None:
@@ -104,7 +108,7 @@ class ActionLog:
             array[used] = saved
 
 
-class ReplayableEnvLanes(EnvLanes):
+class ReplayableEnvLanes(EnvLanes, ReplayableLanes):
     """Separate environments; `self.seeds` are those last used."""
 
     def __init__(
@@ -178,14 +182,19 @@ class ReplayableEnvLanes(EnvLanes):
             self.restart[lane] = single.restart[0]
 
 
-class ReplayableVectorLanes(VectorLanes):
+class ReplayableVectorLanes(VectorLanes, ReplayableLanes):
     """A vector environment: it resets its lanes itself and cannot be seeded anew for one of them,
     so everything since its beginning is played again."""
 
     def __init__(
-        self, env: gym.vector.VectorEnv, seeds: list[int], heartbeat: memoryview, first_lane: int
+        self,
+        env: gym.vector.VectorEnv,
+        seeds: list[int],
+        heartbeat: memoryview,
+        first_lane: int,
+        mode: AutoresetMode | None = None,
     ) -> None:
-        super().__init__(env, seeds, heartbeat, first_lane)
+        super().__init__(env, seeds, heartbeat, first_lane, mode)
         self.log = ActionLog(env.num_envs, self.action_space)
 
     def step(
@@ -206,10 +215,10 @@ class ReplayableVectorLanes(VectorLanes):
         self, state: dict[str, Any], observations: list[np.ndarray], mask: np.ndarray | None
     ) -> None:
         self.log.load_state_dict(state["log"])
-        again = VectorLanes(self.env, self.seeds, self.heartbeat, self.first_lane)
+        again = VectorLanes(self.env, self.seeds, self.heartbeat, self.first_lane, self.mode)
         self.log.replay(again, slice(None), observations, mask)
         check(np.array_equal(again.restart, state["restart"]))
-        self.restart = again.restart
+        self.restart, self.kept, self.mode = again.restart, again.kept, again.mode
 
 
 def check(same: bool) -> None:

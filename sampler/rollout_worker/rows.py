@@ -130,6 +130,28 @@ class RowFiller:
     def begin_episode(self, block: Block, lane: int, step: int, episode_id: int) -> None:
         """The transition at `step` only reset this lane; observation `step + 1` is the first."""
         block.mask[lane, step] = False
+        self._restart_age(block, lane, step, episode_id)
+
+    def begin_episode_at_once(self, block: Block, lane: int, step: int, episode_id: int) -> float:
+        """The transition at `step` ended this lane's episode, and observation `step + 1` is the
+        first of the next one. Returns the reward that is no longer in the row.
+
+        A terminated episode needs no observation after its end. A truncated one is bootstrapped
+        from one, which is not there: it is truncated a step earlier instead, where the observation
+        is, and its last transition is masked.
+        """
+        masked = 0.0
+        if not block.terminated[lane, step]:
+            masked = float(block.rewards[lane, step])
+            block.rewards[lane, step] = 0
+            block.mask[lane, step] = False
+            block.truncated[lane, step] = False
+            if step and block.age[lane, step]:
+                block.truncated[lane, step - 1] = True
+        self._restart_age(block, lane, step, episode_id)
+        return masked
+
+    def _restart_age(self, block: Block, lane: int, step: int, episode_id: int) -> None:
         block.age[lane, step + 1 :] = self._ahead[: self.spec.steps - step] - 1
         block.episode_id[lane, step + 1 :] = episode_id
 

@@ -7,15 +7,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from sampler.envs.frames import direct_frame_env
 from sampler.errors import EnvError
-from sampler.rollout_worker.lanes import StepResult, close, for_environment, unpack
+from sampler.rollout_worker.given_scores import given_score
+from sampler.rollout_worker.lanes import Lanes, StepResult, close, for_environment, unpack
 from sampler.rollout_worker.masks import find_mask, write_mask
 from sampler.rollout_worker.observations import ObservationWriter
 from sampler.spaces import unflatten
 from sampler.spaces.actions import to_env
 
 
-class EnvLanes:
+class EnvLanes(Lanes):
     """A group of separate `gymnasium.Env`s."""
 
     def __init__(
@@ -37,13 +39,15 @@ class EnvLanes:
         self.to_env = to_env(self.action_space)
         self.restart = [False] * len(envs)
         self.result = StepResult([0.0] * len(envs))
-        self.direct = not masked and all(hasattr(find(env), "step_into") for env in envs)
+        # Frames are written in place where all environments can: by `step_into`.
+        direct = [frame_env for env in envs if (frame_env := direct_frame_env(env)) is not None]
+        self.direct = not masked and len(direct) == len(envs)
         if self.direct:
-            self.step_into = [find(env).step_into for env in envs]
-            self.reset_into = [find(env).reset_into for env in envs]
+            self.step_into = [env.step_into for env in direct]
+            self.reset_into = [env.reset_into for env in direct]
 
     def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None:
-        self.result.reset_games.clear()
+        self.result.clear()
         for lane, seed in enumerate(self.seeds):
             self._reset_lane(lane, observations, at, mask, -1, seed)
 
@@ -80,9 +84,7 @@ class EnvLanes:
     ) -> StepResult:
         result, restart = self.result, self.restart
         rewards = result.rewards
-        result.ended.clear()
-        result.resets.clear()
-        result.reset_games.clear()
+        result.clear()
         newest = observations[0][:, at]
         for lane, action in enumerate(self._per_lane(actions)):
             if restart[lane]:
@@ -105,6 +107,8 @@ class EnvLanes:
             if terminated or truncated:
                 restart[lane] = True
                 result.ended.append((lane, *how_it_ended(terminated, truncated, info)))
+                if (score := given_score(info.get("episode"))) is not None:
+                    result.given_scores[lane] = score
         return result
 
     def _per_lane(self, actions: list[np.ndarray]) -> list[Any]:
@@ -120,7 +124,11 @@ class EnvLanes:
 
 
 def how_it_ended(terminated: Any, truncated: Any, info: Any) -> tuple[bool, bool, bool]:
-    """Whether an episode was terminated, was truncated, and ended the whole game; all checked."""
+    """Whether an episode was terminated, was truncated, and ended the whole game; all checked.
+
+    An environment may say that its game goes on (`game_over` False, at a lost life). A truncation
+    ends the game all the same: the next reset begins another.
+    """
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if flag not in (0, 1):
             raise EnvError(
@@ -128,11 +136,5 @@ def how_it_ended(terminated: Any, truncated: Any, info: Any) -> tuple[bool, bool
             )
     if not isinstance(info, dict):
         raise EnvError(f"step() returned info of type {type(info).__name__}; return a dict")
-    return bool(terminated), bool(truncated), bool(info.get("game_over", True))
-
-
-def find(env: gym.Env) -> Any:
-    """The environment itself if no wrapper changes it, so that its fast path may be used."""
-    while type(env) in (gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker):
-        env = env.env  # type: ignore[attr-defined]
-    return env
+    game_over = bool(truncated) or bool(info.get("game_over", True))
+    return bool(terminated), bool(truncated), game_over

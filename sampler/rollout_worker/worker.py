@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from sampler.rollout_worker.group import Group
 from sampler.rollout_worker.lanes import Lanes
+from sampler.rollout_worker.likeness import LikenessCheck
 from sampler.rollout_worker.values import ValueCheck
 from sampler.shm.control import PAUSE, STOP
 from sampler.shm.counters import Stage
@@ -39,6 +40,10 @@ class RolloutWorker:
             Group(group, group_lanes, shared, values)
             for group, group_lanes in zip(shared.topology.groups_of(self.index), lanes, strict=True)
         ]
+        if self.index == 0 and len({seed for group in lanes for seed in group.seeds}) > 1:
+            likeness = LikenessCheck(shared.spec, sum(len(group.lane_ids) for group in self.groups))
+            for group in self.groups:
+                group.likeness = likeness
 
     def start(self) -> None:
         """Reset every lane and ask for the first rows."""
@@ -102,16 +107,19 @@ class RolloutWorker:
         began = counters.enter(Stage.STEPPING)
         result = group.advance()
         counters.add("step_ns", time.monotonic_ns() - began)
-        steps = len(group.lane_ids) - len(result.resets)
+        masked = result.masked_steps
+        steps = len(group.lane_ids) - masked
         counters.add("steps", steps)
         counters.add("frames", steps * self.frame_skip)
-        if result.resets:
-            counters.add("masked_steps", len(result.resets))
+        if masked:
+            counters.add("masked_steps", masked)
         if result.ended:
             counters.add("episodes", len(result.ended))
         for lane, score, length in group.finished_games(result):
             frames = length * self.frame_skip
             self.shared.episodes.put(self.index, group.lane_ids[lane], score, length, frames)
+        for lane, *_ in result.began:
+            group.begin_episode(lane)
         if group.step == self.shared.spec.steps:
             self._finish(group)
         elif self.shared.tokens.is_filling(group.token):

@@ -7,6 +7,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from sampler.envs.frames import FrameEnv
 from sampler.errors import ConfigError, EnvError, ModelError
 from sampler.evaluation import evaluate
 
@@ -216,14 +217,24 @@ def test_q_values_are_maximised():
     np.testing.assert_array_equal(result.scores, [3.0, 3.0])
 
 
-class Frames(Episodes):
+class Frames(FrameEnv):
     """Single frames that hold the step's number plus one, of which the sampler stacks three."""
 
-    observation_space = spaces.Box(0, 255, (2, 2), np.uint8)
     frame_stack = 3
 
-    def observe(self):
-        return np.full((2, 2), self.t + 1, np.uint8)
+    def __init__(self):
+        super().__init__(actions=2, shape=(2, 2))
+        self.episodes = Episodes()
+
+    def reset_into(self, out, seed=None):
+        _, info = self.episodes.reset(seed=seed)
+        out[:] = self.episodes.t + 1
+        return info
+
+    def step_into(self, action, out):
+        _, *rest = self.episodes.step(action)
+        out[:] = self.episodes.t + 1
+        return tuple(rest)
 
 
 def test_frames_are_stacked_oldest_first_with_zeros_before_the_episode():

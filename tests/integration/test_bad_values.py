@@ -12,7 +12,7 @@ from helpers.failures import PROCESSES, SERIAL, error_of, sample
 from helpers.faults import BOX, GOOD, Faulty, fail, later
 from helpers.processes import workers_of
 
-from sampler import ConfigError, EnvError, Sampler, seeds
+from sampler import EnvError, Sampler, seeds
 
 DICT = spaces.Dict({"a": BOX, "b": spaces.Discrete(3)})
 TUPLE = spaces.Tuple((BOX, spaces.MultiBinary(2)))
@@ -250,12 +250,3 @@ def test_vector_environments_return_a_value_for_each_lane(position, name):
     message = rf"lane 0: step\(\) returned {name} of shape \(\), not \(2,\); return one for each"
     with pytest.raises(EnvError, match=message):
         sample(replace(SERIAL, env=OneForAll))
-
-
-def test_vector_environments_that_reset_at_once_are_refused():
-    def env():
-        mode = gym.vector.AutoresetMode.SAME_STEP
-        return gym.vector.SyncVectorEnv([Faulty] * 2, autoreset_mode=mode)
-
-    with pytest.raises(ConfigError, match="autoreset_mode is SAME_STEP; make it with autoreset"):
-        sample(replace(SERIAL, env=env))

@@ -7,9 +7,9 @@ from dataclasses import replace
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from sampler import Sampler, SamplerConfig
+from sampler.envs.frames import FrameEnv
 from sampler.shm.mailbox import RING, Episode
 
 CONFIG = SamplerConfig(
@@ -24,34 +24,35 @@ CONFIG = SamplerConfig(
 )
 
 
-class Lives(gym.Env):
+class Lives(FrameEnv):
     """Games of `lives` lives of `steps` steps; step n of a game has reward n (or a fraction).
 
     After a lost life, reset goes on with the game, as on Atari; it may score and even end it.
     """
 
-    observation_space = spaces.Discrete(1000)
-    action_space = spaces.Discrete(2)
     frame_skip = 4
 
     def __init__(self, lives=3, steps=4, unit=1.0, reset_reward=0.0):
+        super().__init__(actions=2, shape=(2, 2))
         self.lives, self.steps, self.unit, self.reset_reward = lives, steps, unit, reset_reward
         self.left = 0
 
-    def reset(self, *, seed=None, options=None):
+    def reset_into(self, out, seed=None):
         self.t = 0
+        out[:] = 0
         if self.left and seed is None:
-            return 0, {"reset_reward": self.reset_reward}
+            return {"reset_reward": self.reset_reward}
         self.left, self.total = self.lives, 0
-        return 0, {}
+        return {}
 
-    def step(self, action):
+    def step_into(self, action, out):
         self.t += 1
         self.total += 1
         dead = self.t == self.steps
         self.left -= dead
         info = {"game_over": self.left == 0} if dead else {}
-        return self.t, self.total * self.unit, dead, False, info
+        out[:] = self.t
+        return self.total * self.unit, dead, False, info
 
 
 def games(config, steps=200):
@@ -104,8 +105,8 @@ def test_games_that_nobody_fetched_are_counted():
 class ManyLanes(gym.vector.VectorEnv):
     """Lane l plays games of 1 + l % 9 steps; each has its length as its score."""
 
-    single_observation_space = observation_space = spaces.Discrete(2)
-    single_action_space = spaces.Discrete(2)
+    single_observation_space = observation_space = gym.spaces.Discrete(2)
+    single_action_space = gym.spaces.Discrete(2)
     metadata = {"autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(self, lanes):

@@ -196,7 +196,7 @@ def test_a_saved_group_goes_on_as_if_nothing_had_happened(steps):
     state = before.group.state_dict()
     assert set(state) == {
         *("episode_ids", "scores", "lengths", "token", "row", "step", "real_steps"),
-        *("overlapping", "carry", "lanes"),
+        *("given_scores", "overlapping", "carry", "lanes"),
     }
     for name in before.shared.arena.layout.fields:
         after.shared.arena[name][...] = before.shared.arena[name]

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from sampler import ConfigError, EnvError
-from sampler.envs.counter import CounterEnv, CounterFrames, decode
+from sampler import EnvError
+from sampler.envs.counter import CounterFrames, decode
+from sampler.envs.frames import direct_frame_env
 from sampler.rollout_worker.lanes import unpack
-from sampler.rollout_worker.separate_lanes import EnvLanes, find, how_it_ended
+from sampler.rollout_worker.separate_lanes import EnvLanes, how_it_ended
 from sampler.rollout_worker.vector_lanes import VectorLanes
 
 SPACE = spaces.Box(-9, 9, (2,), np.float32)
@@ -130,22 +131,11 @@ def test_frames_are_written_in_place():
 
 
 def test_only_wrappers_that_change_nothing_are_looked_through():
-    env = CounterEnv()
+    env = CounterFrames()
     wrapped = gym.wrappers.OrderEnforcing(gym.wrappers.PassiveEnvChecker(env))
-    assert find(wrapped) is env
+    assert direct_frame_env(wrapped) is env
     changed = gym.wrappers.TransformReward(env, lambda r: r)
-    assert find(gym.wrappers.OrderEnforcing(changed)) is changed
-
-
-def test_vector_environments_with_another_reset_are_refused():
-    def env(mode):
-        return gym.vector.SyncVectorEnv([Scripted], autoreset_mode=mode)
-
-    modes = gym.vector.AutoresetMode
-    VectorLanes(env(modes.NEXT_STEP), [0], heartbeat())
-    for mode in (modes.SAME_STEP, modes.DISABLED):
-        with pytest.raises(ConfigError, match=f"autoreset_mode is {mode.name}; make it with"):
-            VectorLanes(env(mode), [0], heartbeat())
+    assert direct_frame_env(gym.wrappers.OrderEnforcing(changed)) is None
 
 
 @pytest.mark.parametrize("returned", [None, 3, [1, 2], (1, 2, 3), "ab"])
@@ -157,7 +147,9 @@ def test_unpacking_what_is_no_pair(returned):
 
 def test_how_an_episode_ended():
     assert how_it_ended(True, False, {}) == (True, False, True)
-    assert how_it_ended(np.bool_(False), 1, {"game_over": False}) == (False, True, False)
+    assert how_it_ended(np.bool_(True), 0, {"game_over": False}) == (True, False, False)
+    # A truncation ends the game whatever the environment below the time limit says.
+    assert how_it_ended(np.bool_(False), 1, {"game_over": False}) == (False, True, True)
     for terminated, truncated, info in (("x", True, {}), (True, None, {}), (True, False, [])):
         with pytest.raises(EnvError, match=r"step\(\) returned"):
             how_it_ended(terminated, truncated, info)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from sampler.envs.counter import ACTIONS, CounterEnv
 from sampler.errors import StateError
@@ -57,9 +60,15 @@ def env_lanes(envs=None):
     return ReplayableEnvLanes(envs, [7, 8, 9], heartbeat(), 0, False, new_seed)
 
 
-def vector_lanes():
-    env = gym.vector.SyncVectorEnv([lambda: CounterEnv(max_length=6)] * LANES)
+def vector_lanes(mode=AutoresetMode.NEXT_STEP, max_length=6):
+    makers = [lambda: CounterEnv(max_length=max_length)] * LANES
+    env = gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
     return ReplayableVectorLanes(env, [7, 8, 9], heartbeat(), 0)
+
+
+def together():
+    """Episodes of one step: all lanes end in every step."""
+    return vector_lanes(AutoresetMode.SAME_STEP, max_length=1)
 
 
 def play(lanes, steps, rng, observations):
@@ -85,7 +94,16 @@ def started(lanes):
     return observations
 
 
-@pytest.mark.parametrize("make", [env_lanes, vector_lanes])
+@pytest.mark.parametrize(
+    "make",
+    [
+        env_lanes,
+        vector_lanes,
+        together,
+        partial(vector_lanes, AutoresetMode.SAME_STEP),
+        partial(vector_lanes, AutoresetMode.DISABLED),
+    ],
+)
 @pytest.mark.parametrize("steps", [0, 1, 100, 163])
 def test_restored_lanes_go_on_as_the_saved_ones_do(make, steps):
     lanes = make()
