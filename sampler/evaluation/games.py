@@ -155,6 +155,21 @@ class Games:
             if game_over:
                 self._end_game(rows.start + index)
 
+    def fields(self, lanes: np.ndarray) -> dict[str, np.ndarray]:
+        """What a model may want to know of `lanes`, int [n]: arrays [n, ...] by field name."""
+        newest = self.frame_stack == 1  # without a stack the second dimension is one of its own
+        fields = {
+            leaf.name: array[lanes, 0] if newest else array[lanes]
+            for leaf, array in zip(leaves(self.space, "obs"), self.observations, strict=True)
+        }
+        previous = leaves(self.action_space, "previous_actions")
+        for leaf, array in zip(previous, self.previous_actions, strict=True):
+            fields[leaf.name] = array[lanes]
+        fields["previous_rewards"] = self.previous_rewards[lanes]
+        if self.action_mask is not None:
+            fields["action_mask"] = self.action_mask[lanes, 0]
+        return fields
+
     def _show(self, rows: slice) -> None:
         if self._watch is not None and rows.start == 0:
             self._watch(self._envs[0])

@@ -15,8 +15,7 @@ from sampler.errors import ConfigError
 from sampler.models.distributions import distribution_for
 from sampler.models.layers import flatten_leading
 from sampler.spaces import leaves, map_leaves, unflatten
-
-INPUTS = ("obs", "previous_actions", "previous_rewards")
+from sampler.spaces.model_inputs import MODEL_INPUTS, model_inputs
 
 
 class PlainPolicyModel(nn.Module):
@@ -172,18 +171,18 @@ def dummy_inputs(
 ) -> Any:
     """What `model.step` takes as `obs`, made up: the lowest choices, and zeros within bounds."""
     inputs = getattr(model, "inputs", ("obs",))
-    unknown = [name for name in inputs if name not in INPUTS]
+    unknown = [name for name in inputs if name not in MODEL_INPUTS]
     if unknown or "obs" not in inputs:
         raise ConfigError(
             f"{type(model).__name__}.inputs={inputs!r} must hold 'obs', and of others only "
-            f"{', '.join(INPUTS[1:])}"
+            f"{', '.join(MODEL_INPUTS[1:])}"
         )
     values = {
         "obs": dummy(observation_space, n, device),
         "previous_actions": dummy(action_space, n, device),
         "previous_rewards": torch.zeros(n, device=device),
     }
-    return values["obs"] if tuple(inputs) == ("obs",) else {name: values[name] for name in inputs}
+    return model_inputs(tuple(inputs), values.__getitem__)
 
 
 def dummy(space: gym.Space, n: int, device: torch.device) -> Any:

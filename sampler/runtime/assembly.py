@@ -128,7 +128,7 @@ def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
     device = choose_device(config.device)
     if device.type != "cuda":
         return None
-    pin_arena(shared.arena)
+    pin_arena(shared.arena.memory)
     shared.weights.copies = torch.zeros(
         shared.weights.copies.shape, dtype=torch.int64, device=device
     )
