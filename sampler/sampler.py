@@ -172,12 +172,12 @@ class Sampler:
         """
         if self.model is None:
             raise ConfigError('inference="random" uses no weights; there is nothing to publish')
-        from sampler.models import as_policy_model
+        from sampler.models import as_policy_model, renamed
 
         began = time.monotonic_ns()
-        whole = as_policy_model(getattr(model, "_orig_mod", model))  # of a compiled model
-        state = whole.state_dict()
-        if missing := {name for name, *_ in self._parameters.entries} ^ set(state):
+        names = {name for name, *_ in self._parameters.entries}
+        state = renamed(as_policy_model(model).state_dict(), names)
+        if missing := names ^ set(state):
             raise ConfigError(
                 f"the published model differs from the sampler's in {sorted(missing)[0]!r}; "
                 "publish a model made by the same factory"

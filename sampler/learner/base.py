@@ -17,6 +17,7 @@ from sampler.learner.functional.schedules import LinearSchedule
 from sampler.learner.guards import FiniteGuard, first_non_finite
 from sampler.learner.metrics import MetricMeans
 from sampler.models.device import choose_device, has_native_bfloat16
+from sampler.models.weights import renamed
 
 if TYPE_CHECKING:
     from sampler.batch import SequenceBatch
@@ -253,7 +254,7 @@ class Learner:
                 "choose the same algorithm"
             )
         try:
-            self.model.load_state_dict(state["model"])
+            self.model.load_state_dict(renamed(state["model"], self.model.state_dict()))
             self.optimiser.load_state_dict(state["optimiser"])
         except (RuntimeError, ValueError, KeyError) as error:
             reason = " ".join(str(error).split())

@@ -17,6 +17,16 @@ from sampler.models.layers import flatten_leading
 from sampler.spaces import leaves, map_leaves, unflatten
 from sampler.spaces.model_inputs import MODEL_INPUTS, model_inputs
 
+RESERVED = frozenset(
+    # what a batch holds of every step and row
+    ("obs", "frames", "actions", "action_mask", "rewards", "terminated", "truncated", "mask", "age")
+    + ("is_first", "log_probs", "policy_version", "rnn_state", "lane_id", "episode_id")
+    # what it is and does
+    + ("observation_space", "action_space", "spec", "model_obs", "fields", "keys", "items", "get")
+    + ("to", "copy", "with_fields", "minibatches", "flatten", "windows", "release")
+)
+"""Names that no output may have: they are fields and attributes of `SequenceBatch`."""
+
 
 class PlainPolicyModel(nn.Module):
     """The model protocol around a module without state: obs [n, ...] -> (logits, values)."""
@@ -27,6 +37,7 @@ class PlainPolicyModel(nn.Module):
         super().__init__()
         self.module = module
         self.bounded_actions = getattr(module, "bounded_actions", "clipped")
+        self.action_units = getattr(module, "action_units", "environment")
 
     def initial_state(self, n: int) -> Tensor:
         """[n, 0]: there is no state."""
@@ -71,6 +82,11 @@ def as_policy_model(module: nn.Module) -> nn.Module:
         raise ConfigError(
             f"the model is {describe(module)}; make a torch.nn.Module "
             "(obs -> (logits, values), or with initial_state, step and unroll)"
+        )
+    if hasattr(module, "update_normaliser"):
+        raise ConfigError(
+            f"{type(module).__name__}.update_normaliser would not be called: rename it to "
+            "update_normalizer"
         )
     methods = ("initial_state", "step", "unroll")
     missing = [name for name in methods if not callable(getattr(module, name, None))]
@@ -130,6 +146,11 @@ def check_outputs(
     """Shapes per step of `outputs` for n observations; ConfigError where they are wrong."""
     name = type(model.module if isinstance(model, PlainPolicyModel) else model).__name__
     for key, value in outputs.items():
+        if key in RESERVED or not key.isidentifier() or key.startswith(("_", "previous_")):
+            raise ConfigError(
+                f"{name}: a batch could not hold an output of the name {key!r}, which it uses "
+                "itself or cannot have as an attribute; give it another one"
+            )
         if not isinstance(value, Tensor) or value.dtype != torch.float32 or value.shape[:1] != (n,):
             raise ConfigError(
                 f"{name}: output {key!r} is {describe(value)} for {n} observations; "
@@ -197,28 +218,6 @@ def dummy(space: gym.Space, n: int, device: torch.device) -> Any:
         array = np.broadcast_to(value, (n, *leaf.shape)).astype(leaf.dtype)
         tensors.append(torch.from_numpy(array).to(device))
     return unflatten(space, tensors)
-
-
-@torch.no_grad()
-def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy `state` (as of `state_dict()`, float32) into the model, whatever its own precision.
-
-    Raises ConfigError where names or shapes do not match.
-    """
-    own = model.state_dict()
-    if own.keys() != state.keys():
-        different = sorted(own.keys() ^ state.keys())
-        raise ConfigError(
-            f"the weights do not fit {type(model).__name__}: {', '.join(different[:3])} "
-            f"{'differs' if len(different) == 1 else 'differ'}; use the model they were made with"
-        )
-    for name, tensor in own.items():
-        if tensor.shape != state[name].shape:
-            raise ConfigError(
-                f"the weights do not fit {type(model).__name__}: {name} has shape "
-                f"{list(state[name].shape)}, expected {list(tensor.shape)}"
-            )
-        tensor.copy_(state[name], non_blocking=True)
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -29,7 +29,7 @@ from sampler.learner.replay.ratio import ReplayRatio
 from sampler.learner.replay.row_storage import Fields
 from sampler.learner.replay.sequence_replay import SequenceReplay
 from sampler.learner.replay.transition_replay import TransitionReplay
-from sampler.models import epsilon_ladder
+from sampler.models import epsilon_ladder, renamed
 from sampler.shm.store import StoreSpec
 
 if TYPE_CHECKING:
@@ -372,7 +372,7 @@ class QLearner(Learner):
         Raises ConfigError where it does not fit.
         """
         super().load_state_dict(state)
-        self.target.load_state_dict(state["target"])
+        self.target.load_state_dict(renamed(state["target"], self.target.state_dict()))
         self.ratio.load_state_dict(state["ratio"])
         if self.reward_scaler is not None:
             if "reward_scaler" not in state:
