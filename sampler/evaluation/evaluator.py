@@ -19,6 +19,7 @@ from sampler.errors import ConfigError
 from sampler.evaluation.games import MAX_GAME_STEPS, Evaluation, Games
 from sampler.evaluation.player import Decision, Player
 from sampler.models import as_policy_model
+from sampler.models.protocol import evaluation_mode
 
 PROGRESS_INTERVAL = 1.0  # seconds
 
@@ -72,9 +73,7 @@ def evaluate(
     with Games(env, env_kwargs or {}, episodes, lanes, seed, watch, max_game_steps) as games:
         if not isinstance(model, nn.Module):
             model = model(games.space, games.action_space)
-        was_training = model.training
-        model.eval()
-        try:
+        with evaluation_mode(model):
             actor = Player(as_policy_model(model), games, seed, greedy)
             games.reset()
             reported = time.monotonic()
@@ -86,8 +85,6 @@ def evaluate(
                 if progress is not None and time.monotonic() - reported >= PROGRESS_INTERVAL:
                     progress(EvaluationProgress(games.finished, episodes, games.steps))
                     reported = time.monotonic()
-        finally:
-            model.train(was_training)
         if progress is not None:
             progress(EvaluationProgress(games.finished, episodes, games.steps))
         return games.result()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sampler.models.action_evaluation import evaluate_actions
 from sampler.models.distributions import distribution_for
-from sampler.models.protocol import device_of
+from sampler.models.protocol import device_of, evaluation_mode
 from sampler.spaces import map_leaves
 
 if TYPE_CHECKING:
@@ -46,18 +46,14 @@ def disagreement(
         close = (log_probs - stored).abs() <= bound  # False for NaN
         return float((~close[real]).float().mean()) <= SHARE
 
-    training = model.training
-    model.eval()
-    try:
-        unrolled = stepped = None
+    unrolled = stepped = None
+    with evaluation_mode(model):
         with suppress(Exception):  # whoever calls it finds out
             unrolled = evaluate_actions(model, part).log_probs
         if unrolled is None or agrees(unrolled):
             return None
         with suppress(Exception):
             stepped = _stepped(model, part)
-    finally:
-        model.train(training)
     difference = (unrolled - stored)[real].abs().max()
     found = (
         f"{type(model).__name__}: log-probabilities that a learner computes for the first batch "

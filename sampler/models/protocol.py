@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -119,13 +120,8 @@ def model_outputs(
         )
     obs = dummy_inputs(model, observation_space, action_space, n, device)
     is_first = torch.ones(n, dtype=torch.bool, device=device)
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            result = model.step(obs, state.to(device), is_first)  # type: ignore[operator]
-    finally:
-        model.train(training)
+    with evaluation_mode(model), torch.no_grad():
+        result = model.step(obs, state.to(device), is_first)  # type: ignore[operator]
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], dict):
         raise ConfigError(f"{name}.step returned {describe(result)}; return (outputs dict, state)")
     outputs, new_state = result
@@ -218,6 +214,18 @@ def dummy(space: gym.Space, n: int, device: torch.device) -> Any:
         array = np.broadcast_to(value, (n, *leaf.shape)).astype(leaf.dtype)
         tensors.append(torch.from_numpy(array).to(device))
     return unflatten(space, tensors)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """`model.eval()` for a block; each of its parts is then in the mode that it was in before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def device_of(model: nn.Module) -> torch.device:
