@@ -7,6 +7,7 @@ sliced by rows, and both assemble stacked observations from single frames only w
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +16,7 @@ import numpy as np
 from sampler.errors import ReleasedBatchError
 from sampler.shm.store import FRAMES, StoreSpec
 from sampler.spaces import leaves, unflatten
+from sampler.spaces.model_inputs import model_inputs
 
 
 class Lease:
@@ -130,9 +132,7 @@ class SequenceBatch:
     @property
     def model_obs(self) -> Any:
         """What the model's `unroll` takes: `obs`, or a dict of everything that it asks for."""
-        if self._model_inputs == ("obs",):
-            return self.obs
-        return {name: getattr(self, name) for name in self._model_inputs}
+        return model_inputs(self._model_inputs, partial(getattr, self))
 
     def _nested(self, name: str, space: gym.Space) -> Any:
         return unflatten(space, [self[leaf.name] for leaf in leaves(space, name)])

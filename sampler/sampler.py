@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import weakref
@@ -27,6 +28,8 @@ from sampler.worker.context import ModelFactory
 
 if TYPE_CHECKING:
     from torch import nn
+
+logger = logging.getLogger("fastrl")
 
 UNCHANGED = (
     *("env_name", "env_kwargs", "workers", "envs_per_worker", "groups", "rollout", "batch"),
@@ -128,7 +131,22 @@ class Sampler:
         self._counters.add("wait_ns", waited)
         self._counters.add("batches", 1)
         self._batch = self._batch_of(*taken)
+        if self._counters["batches"] == 1 and self.model is not None:
+            self._check_agreement(self.model, self._batch)
         return self._batch
+
+    def _check_agreement(self, model: nn.Module, batch: SequenceBatch) -> None:
+        """Warn where the model does not say of the first batch what it said when it acted."""
+        from sampler.models.agreement import disagreement
+        from sampler.models.device import choose_device, choose_precision
+
+        weights = self._assembly.weights
+        if "logits" not in batch.fields or (batch.policy_version != self.version).any():
+            return
+        published = self._parameters.views(weights.copies[self.version % 2])
+        precision = choose_precision(self.config.precision, choose_device(self.config.device))
+        if (reason := disagreement(model, batch, published, precision)) is not None:
+            logger.warning("%s", reason)
 
     def _check(self) -> None:
         """Raise if the sampler was closed (perhaps by another thread) or a worker has failed."""
@@ -183,12 +201,12 @@ class Sampler:
         """
         if self.model is None:
             raise ConfigError('inference="random" uses no weights; there is nothing to publish')
-        from sampler.models import as_policy_model
+        from sampler.models import as_policy_model, renamed
 
         began = time.monotonic_ns()
-        whole = as_policy_model(getattr(model, "_orig_mod", model))  # of a compiled model
-        state = whole.state_dict()
-        if missing := {name for name, *_ in self._parameters.entries} ^ set(state):
+        names = {name for name, *_ in self._parameters.entries}
+        state = renamed(as_policy_model(model).state_dict(), names)
+        if missing := names ^ set(state):
             raise ConfigError(
                 f"the published model differs from the sampler's in {sorted(missing)[0]!r}; "
                 "publish a model made by the same factory"

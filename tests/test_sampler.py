@@ -23,6 +23,7 @@ from sampler import (
     Sampler,
 )
 from sampler.envs.counter import CounterEnv
+from sampler.shm.counters import Stage
 from sampler.shm.tokens import FINISHED
 
 
@@ -195,7 +196,7 @@ def test_paused_workers_stand_still_and_lose_nothing():
             checker.add(sampler.get_batch())
             sampler.pause()
             rows = sampler._shared.counters.rollout
-            wait_until(lambda rows=rows: all(r["stage"] == 9 for r in rows), "the pause")
+            wait_until(lambda rows=rows: all(r["stage"] == Stage.PAUSED for r in rows), "the pause")
             steps = sampler.stats()["steps"]
             assert sampler.stats()["steps"] == steps
             sampler.resume()

@@ -7,16 +7,33 @@ short ones. Scores are raw: unclipped rewards, summed over whole games.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 from torch import nn
 
 from sampler.errors import ConfigError
-from sampler.evaluation.games import Evaluation, Games
+from sampler.evaluation.games import MAX_GAME_STEPS, Evaluation, Games
 from sampler.evaluation.player import Decision, Player
 from sampler.models import as_policy_model
+from sampler.models.protocol import evaluation_mode
+
+PROGRESS_INTERVAL = 1.0  # seconds
+
+
+@dataclass(frozen=True)
+class EvaluationProgress:
+    """How far an evaluation has come."""
+
+    games: int
+    """Games that are over."""
+    episodes: int
+    """Games to play in all."""
+    steps: int
+    """Agent steps made so far, in all lanes."""
 
 
 def evaluate(
@@ -30,6 +47,8 @@ def evaluate(
     greedy: bool = True,
     watch: Callable[[Any], None] | None = None,
     trace: Callable[[Decision], None] | None = None,
+    progress: Callable[[EvaluationProgress], None] | None = None,
+    max_game_steps: int = MAX_GAME_STEPS,
 ) -> Evaluation:
     """Play `episodes` whole games of `env` in `lanes` environments side by side.
 
@@ -40,26 +59,32 @@ def evaluate(
     `make_model(observation_space, action_space)`. It stays on its device and ends in the mode,
     training or not, that it came in. watch: called with the first lane's environment after each of
     its resets and steps, to render it. trace: called with each of that lane's decisions in the
-    games that count.
+    games that count. progress: called about once a second while games are played, and at the end.
+    max_game_steps: agent steps, over a game's episodes, in which it must end.
 
-    Raises ConfigError for numbers below 1, EnvError where an environment fails.
+    Raises ConfigError for numbers below 1, EnvError where an environment fails or a game does not
+    end, ModelError where the model returns NaN. All environments are closed, whatever happens.
     """
-    for name, value in (("episodes", episodes), ("lanes", lanes)):
+    numbers = (("episodes", episodes), ("lanes", lanes), ("max_game_steps", max_game_steps))
+    for name, value in numbers:
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1")
-    with Games(env, env_kwargs or {}, episodes, min(lanes, episodes), seed, watch) as games:
+    lanes = min(lanes, episodes)
+    with Games(env, env_kwargs or {}, episodes, lanes, seed, watch, max_game_steps) as games:
         if not isinstance(model, nn.Module):
             model = model(games.space, games.action_space)
-        was_training = model.training
-        model.eval()
-        try:
+        with evaluation_mode(model):
             actor = Player(as_policy_model(model), games, seed, greedy)
             games.reset()
+            reported = time.monotonic()
             while len(playing := games.playing()):
                 actions = actor.act(playing)
                 if trace is not None and games.first_lane_decides:
                     trace(actor.decision(actions))
                 games.step(playing, actions)
-        finally:
-            model.train(was_training)
+                if progress is not None and time.monotonic() - reported >= PROGRESS_INTERVAL:
+                    progress(EvaluationProgress(games.finished, episodes, games.steps))
+                    reported = time.monotonic()
+        if progress is not None:
+            progress(EvaluationProgress(games.finished, episodes, games.steps))
         return games.result()

@@ -17,11 +17,15 @@ from sampler.envs.frames import frame_stack
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.games import GameScores
 from sampler.rollout_worker.lanes import Lanes, close
+from sampler.rollout_worker.rewards import write_rewards
 from sampler.rollout_worker.separate_lanes import EnvLanes
 from sampler.rollout_worker.values import ValueCheck
 from sampler.rollout_worker.vector_lanes import VectorLanes, seed_of
 from sampler.spaces import leaves, stack_frames
 from sampler.spaces.masks import mask_size
+
+MAX_GAME_STEPS = 1_000_000
+"""Steps after which a game counts as endless; one of Atari has 27,000 at most."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +63,37 @@ class Games:
         lanes: int,
         seed: int,
         watch: Callable[[Any], None] | None,
+        max_game_steps: int = MAX_GAME_STEPS,
     ) -> None:
         self._watch = watch
+        self._max_game_steps = max_game_steps
         self.name = env if isinstance(env, str) else getattr(env, "__name__", repr(env))
         self._heartbeat = memoryview(bytearray(8)).cast("q")
+        self._envs: list[Any] = []
+        try:
+            self._make(env, env_kwargs, episodes, lanes, seed)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(
+        self,
+        env: str | Callable[..., Any],
+        env_kwargs: Mapping[str, Any],
+        episodes: int,
+        lanes: int,
+        seed: int,
+    ) -> None:
         first: Any = make(env, **env_kwargs)
-        self._envs = [first]
+        self._envs.append(first)
         vector_lanes = first.num_envs if isinstance(first, gym.vector.VectorEnv) else 0
         single = first.single_observation_space if vector_lanes else first.observation_space
         self.action_space = first.single_action_space if vector_lanes else first.action_space
         self.frame_stack = frame_stack(first)
         self.space = stack_frames(single, self.frame_stack)
         group_size = vector_lanes or 1
-        self._envs += [make(env, **env_kwargs) for _ in range(ceil(lanes / group_size) - 1)]
+        for _ in range(ceil(lanes / group_size) - 1):
+            self._envs.append(make(env, **env_kwargs))
         lanes = len(self._envs) * group_size
         lane_seeds = [seeds.integer(seed, seeds.EVALUATION, lane) for lane in range(lanes)]
         mask_size = self._mask_size(first, lane_seeds[:group_size])
@@ -92,6 +114,9 @@ class Games:
         self.previous_rewards = np.zeros(lanes, np.float32)
         self.is_first = np.ones(lanes, bool)
         self.action_mask = np.zeros((lanes, 1, mask_size), bool) if mask_size else None
+        self._steps_in_game = np.zeros(lanes, np.int64)
+        self.steps = 0
+        """Steps made in all lanes so far."""
         self._quota = episodes // lanes + (np.arange(lanes) < episodes % lanes)
         self._ages = np.zeros(lanes, np.int64)  # steps that the lanes' episodes have had
         self._finished: list[list[tuple[float, int]]] = [[] for _ in range(lanes)]
@@ -108,11 +133,20 @@ class Games:
 
     def playing(self) -> np.ndarray:
         """The lanes to act for, int [n]: all lanes of every group that has games left to play."""
-        left = np.array([len(games) for games in self._finished]) < self._quota
+        left = self._games_finished() < self._quota
         return np.concatenate(
             [np.arange(rows.start, rows.stop) for _, rows, _ in self._groups if left[rows].any()]
             or [np.zeros(0, np.int64)]
         )
+
+    @property
+    def finished(self) -> int:
+        """Games that count and are over."""
+        return int(np.minimum(self._games_finished(), self._quota).sum())
+
+    def _games_finished(self) -> np.ndarray:
+        """Finished games of every lane, int [L]."""
+        return np.array([len(games) for games in self._finished])
 
     @property
     def first_lane_decides(self) -> bool:
@@ -123,7 +157,11 @@ class Games:
         return not resets and len(self._finished[0]) < self._quota[0]
 
     def step(self, playing: np.ndarray, actions: list[np.ndarray]) -> None:
-        """Step the lanes `playing` with `actions`, leaves [n, ...]; ended ones are reset."""
+        """Step the lanes `playing` with `actions`, leaves [n, ...]; ended ones are reset.
+
+        Raises EnvError where an environment fails, or a game does not end in `max_game_steps`.
+        """
+        before = self._games_finished()
         for array, leaf in zip(self.actions, actions, strict=True):
             array[playing] = leaf
         is_playing = np.zeros(len(self.is_first), bool)
@@ -131,6 +169,17 @@ class Games:
         for group, rows, scores in self._groups:
             if is_playing[rows.start]:
                 self._step_group(group, rows, scores)
+        self.steps += len(playing)
+        self._steps_in_game[playing] += 1
+        after = self._games_finished()
+        self._steps_in_game[after > before] = 0
+        endless = (self._steps_in_game >= self._max_game_steps) & (after < self._quota)
+        if endless.any():
+            raise EnvError(
+                f"env {self.name}, evaluation lane {np.argmax(endless)}: a game was not over after "
+                f"max_game_steps={self._max_game_steps:,}; raise it, or have the environment end "
+                "its episodes (gymnasium.wrappers.TimeLimit)"
+            )
 
     def _step_group(self, group: Lanes, rows: slice, scores: GameScores) -> None:
         views, at, mask = self._views(rows)
@@ -139,9 +188,9 @@ class Games:
             frames[:, :-1] = frames[:, 1:]
         with self._errors():
             result = group.step([leaf[rows] for leaf in self.actions], views, at, mask, 0)
+            write_rewards(result.rewards, self.previous_rewards[rows])
         self._show(rows)
         self.is_first[rows] = False
-        self.previous_rewards[rows] = result.rewards
         for previous, leaf in zip(self.previous_actions, self.actions, strict=True):
             previous[rows] = leaf[rows]
         self._check(rows)
@@ -173,6 +222,21 @@ class Games:
         if fault is not None:
             lane = rows.start + fault.lane
             raise EnvError(f"env {self.name}, evaluation lane {lane}: {fault.what}; {fault.remedy}")
+
+    def fields(self, lanes: np.ndarray) -> dict[str, np.ndarray]:
+        """What a model may want to know of `lanes`, int [n]: arrays [n, ...] by field name."""
+        newest = self.frame_stack == 1  # without a stack the second dimension is one of its own
+        fields = {
+            leaf.name: array[lanes, 0] if newest else array[lanes]
+            for leaf, array in zip(leaves(self.space, "obs"), self.observations, strict=True)
+        }
+        previous = leaves(self.action_space, "previous_actions")
+        for leaf, array in zip(previous, self.previous_actions, strict=True):
+            fields[leaf.name] = array[lanes]
+        fields["previous_rewards"] = self.previous_rewards[lanes]
+        if self.action_mask is not None:
+            fields["action_mask"] = self.action_mask[lanes, 0]
+        return fields
 
     def _show(self, rows: slice) -> None:
         if self._watch is not None and rows.start == 0:

@@ -19,6 +19,7 @@ from sampler.learner.guards import FiniteGuard, first_non_finite
 from sampler.learner.metrics import MetricMeans
 from sampler.learner.precision import autocast, has_convolutions, resolve_precision
 from sampler.models.device import choose_device
+from sampler.models.weights import renamed
 
 if TYPE_CHECKING:
     from sampler.batch import SequenceBatch
@@ -190,7 +191,7 @@ class Learner(ABC):
                 "choose the same algorithm"
             )
         try:
-            self.model.load_state_dict(state["model"])
+            self.model.load_state_dict(renamed(state["model"], self.model.state_dict()))
             self.optimiser.load_state_dict(state["optimiser"])
         except (RuntimeError, ValueError, KeyError) as error:
             reason = " ".join(str(error).split())

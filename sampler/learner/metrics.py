@@ -152,7 +152,8 @@ def entropy_floor(action_space: gym.Space) -> float:
         elif isinstance(space, gym.spaces.MultiBinary):
             total += 0.01 * math.prod(leaf.shape) * math.log(2)
         else:
-            units = GaussianFactory(space, squash=False).log_scale  # entropy is in the space's
+            # entropy is in the space's units
+            units = GaussianFactory(space, squash=False, normalized=True).log_scale
             gaussian = math.log(0.005) + 0.5 * math.log(2 * math.pi * math.e)
             total += math.prod(leaf.shape) * gaussian + units
     return total

@@ -14,8 +14,9 @@ from sampler.models.exploration import (
     epsilon_greedy_probs,
     epsilon_ladder,
 )
-from sampler.models.protocol import as_policy_model, load_weights, model_outputs
+from sampler.models.protocol import as_policy_model, model_outputs
 from sampler.models.q_network import QNetwork
+from sampler.models.weights import load_weights, renamed
 
 __all__ = [
     "ActorCritic",
@@ -32,6 +33,7 @@ __all__ = [
     "make_model",
     "make_q_model",
     "model_outputs",
+    "renamed",
 ]
 
 DEFAULT = ModelConfig()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+from typing import Any
 
 import numpy as np
 import torch
 
 from sampler.errors import ConfigError
 from sampler.process.resources import cpu_has_bfloat16
-from sampler.shm.arena import Arena
 
 logger = logging.getLogger("fastrl")
 
@@ -56,6 +56,6 @@ def pin(array: np.ndarray) -> None:
         logger.warning("CUDA did not pin %d bytes (error %s)", array.nbytes, code)
 
 
-def pin_arena(arena: Arena) -> None:
-    """Pin all shared memory of a sampler in this process."""
-    pin(np.frombuffer(arena.memory, np.uint8))
+def pin_arena(memory: Any) -> None:
+    """Pin all shared memory of a sampler in this process; `memory`: the arena's buffer."""
+    pin(np.frombuffer(memory, np.uint8))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -15,8 +16,17 @@ from sampler.errors import ConfigError
 from sampler.models.distributions import distribution_for
 from sampler.models.layers import flatten_leading
 from sampler.spaces import leaves, map_leaves, unflatten
+from sampler.spaces.model_inputs import MODEL_INPUTS, model_inputs
 
-INPUTS = ("obs", "previous_actions", "previous_rewards")
+RESERVED = frozenset(
+    # what a batch holds of every step and row
+    ("obs", "frames", "actions", "action_mask", "rewards", "terminated", "truncated", "mask", "age")
+    + ("is_first", "log_probs", "policy_version", "rnn_state", "lane_id", "episode_id")
+    # what it is and does
+    + ("observation_space", "action_space", "spec", "model_obs", "fields", "keys", "items", "get")
+    + ("to", "copy", "with_fields", "minibatches", "flatten", "windows", "release")
+)
+"""Names that no output may have: they are fields and attributes of `SequenceBatch`."""
 
 
 class PlainPolicyModel(nn.Module):
@@ -28,6 +38,7 @@ class PlainPolicyModel(nn.Module):
         super().__init__()
         self.module = module
         self.bounded_actions = getattr(module, "bounded_actions", "clipped")
+        self.action_units = getattr(module, "action_units", "environment")
 
     def initial_state(self, n: int) -> Tensor:
         """[n, 0]: there is no state."""
@@ -73,6 +84,11 @@ def as_policy_model(module: nn.Module) -> nn.Module:
             f"the model is {describe(module)}; make a torch.nn.Module "
             "(obs -> (logits, values), or with initial_state, step and unroll)"
         )
+    if hasattr(module, "update_normaliser"):
+        raise ConfigError(
+            f"{type(module).__name__}.update_normaliser would not be called: rename it to "
+            "update_normalizer"
+        )
     methods = ("initial_state", "step", "unroll")
     missing = [name for name in methods if not callable(getattr(module, name, None))]
     if len(missing) == len(methods):
@@ -104,13 +120,8 @@ def model_outputs(
         )
     obs = dummy_inputs(model, observation_space, action_space, n, device)
     is_first = torch.ones(n, dtype=torch.bool, device=device)
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            result = model.step(obs, state.to(device), is_first)  # type: ignore[operator]
-    finally:
-        model.train(training)
+    with evaluation_mode(model), torch.no_grad():
+        result = model.step(obs, state.to(device), is_first)  # type: ignore[operator]
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], dict):
         raise ConfigError(f"{name}.step returned {describe(result)}; return (outputs dict, state)")
     outputs, new_state = result
@@ -131,6 +142,11 @@ def check_outputs(
     """Shapes per step of `outputs` for n observations; ConfigError where they are wrong."""
     name = type(model.module if isinstance(model, PlainPolicyModel) else model).__name__
     for key, value in outputs.items():
+        if key in RESERVED or not key.isidentifier() or key.startswith(("_", "previous_")):
+            raise ConfigError(
+                f"{name}: a batch could not hold an output of the name {key!r}, which it uses "
+                "itself or cannot have as an attribute; give it another one"
+            )
         if not isinstance(value, Tensor) or value.dtype != torch.float32 or value.shape[:1] != (n,):
             raise ConfigError(
                 f"{name}: output {key!r} is {describe(value)} for {n} observations; "
@@ -172,18 +188,18 @@ def dummy_inputs(
 ) -> Any:
     """What `model.step` takes as `obs`, made up: the lowest choices, and zeros within bounds."""
     inputs = getattr(model, "inputs", ("obs",))
-    unknown = [name for name in inputs if name not in INPUTS]
+    unknown = [name for name in inputs if name not in MODEL_INPUTS]
     if unknown or "obs" not in inputs:
         raise ConfigError(
             f"{type(model).__name__}.inputs={inputs!r} must hold 'obs', and of others only "
-            f"{', '.join(INPUTS[1:])}"
+            f"{', '.join(MODEL_INPUTS[1:])}"
         )
     values = {
         "obs": dummy(observation_space, n, device),
         "previous_actions": dummy(action_space, n, device),
         "previous_rewards": torch.zeros(n, device=device),
     }
-    return values["obs"] if tuple(inputs) == ("obs",) else {name: values[name] for name in inputs}
+    return model_inputs(tuple(inputs), values.__getitem__)
 
 
 def dummy(space: gym.Space, n: int, device: torch.device) -> Any:
@@ -200,26 +216,16 @@ def dummy(space: gym.Space, n: int, device: torch.device) -> Any:
     return unflatten(space, tensors)
 
 
-@torch.no_grad()
-def load_weights(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy `state` (as of `state_dict()`, float32) into the model, whatever its own precision.
-
-    Raises ConfigError where names or shapes do not match.
-    """
-    own = model.state_dict()
-    if own.keys() != state.keys():
-        different = sorted(own.keys() ^ state.keys())
-        raise ConfigError(
-            f"the weights do not fit {type(model).__name__}: {', '.join(different[:3])} "
-            f"{'differs' if len(different) == 1 else 'differ'}; use the model they were made with"
-        )
-    for name, tensor in own.items():
-        if tensor.shape != state[name].shape:
-            raise ConfigError(
-                f"the weights do not fit {type(model).__name__}: {name} has shape "
-                f"{list(state[name].shape)}, expected {list(tensor.shape)}"
-            )
-        tensor.copy_(state[name], non_blocking=True)
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """`model.eval()` for a block; each of its parts is then in the mode that it was in before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def device_of(model: nn.Module) -> torch.device:

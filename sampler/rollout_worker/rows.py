@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from sampler.errors import EnvError
 from sampler.rollout_worker.lanes import StepResult
+from sampler.rollout_worker.rewards import write_rewards
 from sampler.shm.store import FRAMES, SequenceStore, StoreSpec
 
 
@@ -99,10 +97,7 @@ class RowFiller:
 
         Raises EnvError for rewards that are no numbers.
         """
-        try:
-            block.rewards[:, step] = _as_floats(result.rewards)
-        except (TypeError, ValueError):
-            raise EnvError(f"rewards {result.rewards} are not all numbers; return floats") from None
+        write_rewards(result.rewards, block.rewards[:, step])
         for lane, terminated, truncated, _ in result.ended:
             block.terminated[lane, step] = terminated
             block.truncated[lane, step] = truncated
@@ -154,15 +149,3 @@ class RowFiller:
     def _restart_age(self, block: Block, lane: int, step: int, episode_id: int) -> None:
         block.age[lane, step + 1 :] = self._ahead[: self.spec.steps - step] - 1
         block.episode_id[lane, step + 1 :] = episode_id
-
-
-def _as_floats(rewards: list[float]) -> Any:
-    """Rewards for an array of float32.
-
-    Those beyond float32 become infinite, which the check of full rows reports. An array makes them
-    so without numpy's warning, in less time than it takes to switch that off.
-    """
-    try:
-        return array("f", rewards)
-    except TypeError:
-        return rewards  # some are no numbers for Python; numpy takes them or refuses them

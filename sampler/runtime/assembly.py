@@ -184,7 +184,7 @@ def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
     device = choose_device(config.device)
     if device.type != "cuda":
         return None
-    pin_arena(shared.arena)
+    pin_arena(shared.arena.memory)
     shape = WeightStore(shared.arena).copies.shape
     return torch.zeros(shape, dtype=torch.int64, device=device)
 

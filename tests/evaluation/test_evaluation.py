@@ -431,3 +431,89 @@ def test_scores_add_up_rewards_as_sampling_does():
     kwargs = {"value": 0.0, "reward": 0.1}
     result = evaluate(Policy(), Strange, env_kwargs=kwargs, episodes=2, lanes=2)
     np.testing.assert_allclose(result.scores, 3 * float(np.float32(0.1)), rtol=1e-15)
+
+
+def test_what_was_made_is_closed_when_a_later_environment_cannot_be_made():
+    class Second(Episodes):
+        def __init__(self):
+            super().__init__()
+            if len(Episodes.made) == 3:
+                raise ValueError("no more licences")
+
+    with pytest.raises(EnvError, match="no more licences"):
+        evaluate(Policy(), Second, episodes=4, lanes=4)
+    assert [env.closed for env in Episodes.made] == [True, True, False]  # the third was not made
+
+
+@pytest.mark.parametrize("lane", [0, 2])
+def test_what_was_made_is_closed_when_one_cannot_be_reset(lane):
+    class Unresettable(Episodes):
+        def reset(self, *, seed=None, options=None):
+            if self is Episodes.made[lane]:
+                raise ValueError("no level")
+            return super().reset(seed=seed)
+
+    with pytest.raises(
+        EnvError, match=r"env Unresettable, evaluation lane .: ValueError: no level"
+    ):
+        evaluate(Policy(), Unresettable, episodes=3, lanes=3)
+    assert [env.closed for env in Episodes.made] == [True] * 3
+
+
+def test_a_game_that_does_not_end_is_named():
+    env_kwargs = {"length": 10**9}
+    message = (
+        "env SecondIsEndless, evaluation lane 1: a game was not over after max_game_steps=40; raise"
+    )
+    with pytest.raises(EnvError, match=message):
+        evaluate(
+            Policy(), SecondIsEndless, episodes=2, lanes=2, env_kwargs=env_kwargs, max_game_steps=40
+        )
+    assert all(env.closed for env in Episodes.made)
+    result = evaluate(Policy(), Episodes, episodes=5, lanes=1, max_game_steps=4)
+    assert result.lengths.tolist() == [3] * 5
+
+
+def SecondIsEndless(length):
+    return Episodes(length if Episodes.made else 3)
+
+
+def test_progress_is_told_while_games_are_played(monkeypatch):
+    monkeypatch.setattr("sampler.evaluation.evaluator.PROGRESS_INTERVAL", 0.0)
+    told = []
+    evaluate(Policy(), Episodes, episodes=3, lanes=1, progress=told.append)
+    assert [(p.games, p.steps) for p in told[:4]] == [(0, 1), (0, 2), (1, 3), (1, 4)]
+    assert (told[-1].games, told[-1].episodes) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        (np.ones(1), r"rewards \[array\(\[1.\]\)\] are not all numbers; return floats"),
+        ("much", r"rewards \['much'\] are not all numbers; return floats"),
+        (None, "reward nan; rewards must be finite: correct or clip"),
+        (float("inf"), "reward inf; rewards must be finite: correct or clip"),
+    ],
+)
+def test_rewards_that_are_no_numbers_are_refused(reward, message):
+    class Odd(Episodes):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return observation, reward, *rest
+
+    with pytest.raises(EnvError, match="env Odd, evaluation lane 0: " + message):
+        evaluate(Policy(), Odd, episodes=1)
+
+
+def test_an_observation_that_is_not_finite_is_named_and_not_the_model():
+    class Lost(Episodes):
+        def observe(self):
+            return np.float32([np.nan])
+
+    class Copies(Policy):
+        def step(self, obs, state, is_first):
+            outputs, state = super().step(obs, state, is_first)
+            return {name: output + obs.sum() for name, output in outputs.items()}, state
+
+    with pytest.raises(EnvError, match="env Lost, evaluation lane 0: obs holds nan at index"):
+        evaluate(Copies(), Lost, episodes=1)

@@ -110,7 +110,7 @@ REFUSED = {
     ),
     "output named like a field": (
         factory(outputs={"rewards": lambda n: torch.zeros(n)}),
-        "two arrays are called 'rewards'; rename one",
+        "a batch could not hold an output of the name 'rewards', which it uses itself or",
     ),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from torch import distributions as reference
 from sampler.errors import ConfigError
 from sampler.models.distributions import distribution_for, make_distribution
 from sampler.spaces import flatten, leaves
+
+normalized = partial(make_distribution, action_units="normalized")
 
 BATCHES = [(1,), (7,), (2, 3)]
 DISCRETE = {
@@ -52,7 +55,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def parameters(space, batch, seed: int = 0) -> Tensor:
-    size = make_distribution(space).num_parameters
+    size = normalized(space).num_parameters
     return torch.randn((*batch, size), generator=generator(seed))
 
 
@@ -163,7 +166,7 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_agrees_with_torch_distributions(name, batch, masked):
     space = SPACES[name]
-    factory = make_distribution(space)
+    factory = normalized(space)
     p, q = parameters(space, batch), parameters(space, batch, 1)
     mask = random_mask(space, batch) if masked and factory.mask_size else None
     ours, other = factory(p, mask), factory(q, mask)
@@ -185,7 +188,7 @@ def test_agrees_with_torch_distributions(name, batch, masked):
 @pytest.mark.parametrize("name", SPACES)
 def test_actions_have_the_space_s_form(name):
     space = SPACES[name]
-    distribution = make_distribution(space)(parameters(space, (4,)))
+    distribution = normalized(space)(parameters(space, (4,)))
     for actions in (distribution.sample(generator()), distribution.mode()):
         for leaf, value in zip(leaves(space, "actions"), flatten(space, actions), strict=True):
             assert value.shape == (4, *leaf.shape)
@@ -197,7 +200,7 @@ def test_actions_have_the_space_s_form(name):
 @pytest.mark.parametrize("name", SPACES)
 def test_sampling_depends_on_the_generator_alone(name):
     space = SPACES[name]
-    distribution = make_distribution(space)(parameters(space, (50,)))
+    distribution = normalized(space)(parameters(space, (50,)))
     torch.manual_seed(1)
     first = flatten(space, distribution.sample(generator(3)))
     torch.manual_seed(2)
@@ -212,8 +215,8 @@ def test_sampling_depends_on_the_generator_alone(name):
 def test_everything_is_float32_whatever_the_parameters_are(name, dtype):
     space = SPACES[name]
     params = parameters(space, (6,)).to(dtype)
-    distribution = make_distribution(space)(params)
-    exact = make_distribution(space)(params.float())
+    distribution = normalized(space)(params)
+    exact = normalized(space)(params.float())
     actions, log_prob = distribution.sample_with_log_prob(generator())
     for value, expected in (
         (log_prob, exact.log_prob(actions)),
@@ -236,7 +239,7 @@ def test_sampling_frequencies_match_the_probabilities(name, masked):
     n = 20_000
     params = parameters(space, (1,), 2)
     mask = random_mask(space, (1,)) if masked else None
-    factory = make_distribution(space)
+    factory = normalized(space)
     large = factory(params.expand(n, -1), None if mask is None else mask.expand(n, -1))
     actions = large.sample(generator(11))
     (parts,) = Reference(space, params, mask).parts
@@ -263,7 +266,7 @@ def test_sampling_frequencies_match_the_probabilities(name, masked):
 @pytest.mark.parametrize("name", [n for n in SPACES if n not in BOXES])
 def test_masks_keep_everything_finite_even_where_they_permit_nothing(name):
     space = SPACES[name]
-    factory = make_distribution(space)
+    factory = normalized(space)
     p = parameters(space, (5,)).requires_grad_()
     mask = random_mask(space, (5,))
     mask[0] = False
@@ -281,7 +284,7 @@ def test_masks_keep_everything_finite_even_where_they_permit_nothing(name):
 
 
 def test_a_forbidden_action_has_probability_zero():
-    distribution = make_distribution(spaces.Discrete(3))(
+    distribution = normalized(spaces.Discrete(3))(
         torch.zeros(1, 3), torch.tensor([[True, False, True]])
     )
     assert distribution.log_prob(torch.tensor([1])).exp().item() == 0
@@ -290,7 +293,7 @@ def test_a_forbidden_action_has_probability_zero():
 
 def test_infinite_logits_of_a_model_s_own_masking_are_allowed():
     logits = torch.tensor([[0.0, float("-inf"), 0.0]])
-    distribution = make_distribution(spaces.Discrete(3))(logits)
+    distribution = normalized(spaces.Discrete(3))(logits)
     torch.testing.assert_close(distribution.entropy(), torch.tensor([math.log(2)]))
     torch.testing.assert_close(distribution.kl(distribution), torch.zeros(1))
     assert distribution.sample(generator()).item() in (0, 2)
@@ -299,7 +302,7 @@ def test_infinite_logits_of_a_model_s_own_masking_are_allowed():
 @pytest.mark.parametrize("name", DISCRETE)
 def test_log_prob_of_values_outside_the_space_does_not_raise(name):
     space = DISCRETE[name]
-    distribution = make_distribution(space)(parameters(space, (2,)))
+    distribution = normalized(space)(parameters(space, (2,)))
     actions = torch.full((2, *space.shape), -100)
     assert distribution.log_prob(actions).shape == (2,)
     assert distribution.log_prob(-actions).shape == (2,)
@@ -308,10 +311,10 @@ def test_log_prob_of_values_outside_the_space_does_not_raise(name):
 def test_nested_distributions_are_products_of_their_leaves():
     space = NESTED["tuple"]
     p = parameters(space, (4,))
-    joint = make_distribution(space)(p)
+    joint = normalized(space)(p)
     actions = joint.sample(generator())
-    first = make_distribution(space[0])(p[:, :3])
-    second = make_distribution(space[1])(p[:, 3:])
+    first = normalized(space[0])(p[:, :3])
+    second = normalized(space[1])(p[:, 3:])
     expected = first.log_prob(actions[0]) + second.log_prob(actions[1])
     torch.testing.assert_close(joint.log_prob(actions), expected)
 
@@ -327,10 +330,12 @@ def test_the_model_says_how_bounds_are_kept():
 
 def test_spaces_without_a_distribution_are_refused():
     with pytest.raises(ConfigError, match=r"actions\.x: a Box of int64"):
-        make_distribution(spaces.Dict({"x": spaces.Box(0, 5, (2,), np.int64)}))
+        normalized(spaces.Dict({"x": spaces.Box(0, 5, (2,), np.int64)}))
     with pytest.raises(ConfigError, match="Text"):
-        make_distribution(spaces.Text(3))
+        normalized(spaces.Text(3))
     with pytest.raises(ConfigError, match="no entries"):
-        make_distribution(spaces.Tuple([]))
+        normalized(spaces.Tuple([]))
     with pytest.raises(ConfigError, match="bounded_actions='none'"):
-        make_distribution(spaces.Discrete(2), "none")
+        normalized(spaces.Discrete(2), "none")
+    with pytest.raises(ConfigError, match="action_units='pixels' is not one of environment"):
+        make_distribution(spaces.Discrete(2), action_units="pixels")

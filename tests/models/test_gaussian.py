@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
 from torch import distributions as reference
 
-from sampler.models.distributions import make_distribution
+from sampler.models import make_model
+from sampler.models.distributions import distribution_for, make_distribution
+
+normalized = partial(make_distribution, action_units="normalized")
 
 BOX = spaces.Box(np.float32([-2, 0, -1]), np.float32([2, 10, 1]), dtype=np.float32)
 
@@ -20,7 +25,7 @@ def random_parameters(n: int, size: int, seed: int = 0) -> Tensor:
 def test_gaussian_samples_have_the_right_moments():
     space = BOX
     params = torch.tensor([0.3, -0.5, 0.1, -1.0, 0.2, 0.0]).expand(50_000, -1)
-    actions = make_distribution(space)(params).sample(torch.Generator().manual_seed(0))
+    actions = normalized(space)(params).sample(torch.Generator().manual_seed(0))
     scale, centre = torch.tensor([2.0, 5, 1]), torch.tensor([0.0, 5, 0])
     torch.testing.assert_close(actions.mean(0), centre + scale * params[0, :3], rtol=0, atol=0.15)
     torch.testing.assert_close(actions.std(0), scale * params[0, 3:].exp(), rtol=0.02, atol=0)
@@ -39,15 +44,15 @@ def squashed_reference(space, params: Tensor) -> reference.Distribution:
 
 def test_squashed_gaussian_agrees_with_torch_distributions():
     space = BOX
-    factory = make_distribution(space, "squashed")
+    factory = normalized(space, "squashed")
     p = random_parameters(500, 6) * 0.7
     distribution, theirs = factory(p), squashed_reference(space, p)
     actions, log_prob = distribution.sample_with_log_prob(torch.Generator().manual_seed(0))
     assert torch.equal(log_prob, distribution.log_prob(actions))
     low, high = torch.tensor(space.low), torch.tensor(space.high)
     assert ((actions >= low) & (actions <= high)).all()
-    normalized = (actions - (low + high) / 2) / ((high - low) / 2)
-    inside = (normalized.abs() < 0.99).all(-1)  # beyond, float32 actions do not hold x exactly
+    spread = (actions - (low + high) / 2) / ((high - low) / 2)
+    inside = (spread.abs() < 0.99).all(-1)  # beyond, float32 actions do not hold x exactly
     assert inside.float().mean() > 0.5
     expected = theirs.log_prob(actions.double()).float()
     torch.testing.assert_close(log_prob[inside], expected[inside], rtol=1e-4, atol=1e-4)
@@ -71,14 +76,14 @@ def test_squashed_entropy_equals_a_monte_carlo_estimate():
     torch.manual_seed(0)
     sample = theirs.sample((100_000,))
     expected = -theirs.log_prob(sample).nanmean(0)
-    entropy = make_distribution(space, "squashed")(params).entropy()
+    entropy = normalized(space, "squashed")(params).entropy()
     torch.testing.assert_close(entropy, expected.float(), rtol=0, atol=0.02)
 
 
 def test_squashed_gaussian_stays_finite_at_the_bounds():
     space = spaces.Box(-2.0, 2.0, (2,), np.float32)
     params = torch.tensor([[30.0, -30.0, 0.0, 0.0]], requires_grad=True)
-    distribution = make_distribution(space, "squashed")(params)
+    distribution = normalized(space, "squashed")(params)
     actions, log_prob = distribution.sample_with_log_prob(torch.Generator().manual_seed(0))
     assert actions.abs().max() <= 2
     total = log_prob + distribution.log_prob(torch.tensor([[2.0, -2.0]])) + distribution.entropy()
@@ -90,8 +95,33 @@ def test_squashed_gaussian_stays_finite_at_the_bounds():
 def test_squashing_leaves_unbounded_spaces_alone():
     space = spaces.Box(np.float32([0, -1]), np.float32([np.inf, 1]), dtype=np.float32)
     p = random_parameters(3, 4)
-    plain, squashed = make_distribution(space)(p), make_distribution(space, "squashed")(p)
+    plain, squashed = normalized(space)(p), normalized(space, "squashed")(p)
     assert torch.equal(
         plain.sample(torch.Generator().manual_seed(0)),
         squashed.sample(torch.Generator().manual_seed(0)),
     )
+
+
+def test_means_and_deviations_are_in_the_environment_s_units_unless_the_model_says_otherwise():
+    """Another library's Gaussian, read as it was written; only squashing needs normalized units."""
+    p = random_parameters(50, 6)
+    mean, log_std = p.chunk(2, -1)
+    theirs = reference.Independent(reference.Normal(mean, log_std.exp()), 1)
+    model = torch.nn.Linear(1, 1)
+    ours = distribution_for(model, BOX)(p)
+    actions = ours.sample(torch.Generator().manual_seed(0))
+    torch.testing.assert_close(ours.log_prob(actions), theirs.log_prob(actions))
+    torch.testing.assert_close(ours.entropy(), theirs.entropy())
+    torch.testing.assert_close(ours.mode(), mean)
+    model.action_units = "normalized"
+    actions = distribution_for(model, BOX)(p).mode()
+    torch.testing.assert_close(actions, normalized(BOX)(p).mode())
+    model.bounded_actions, model.action_units = "squashed", "environment"
+    squashed = distribution_for(model, BOX)(p)
+    torch.testing.assert_close(squashed.mode(), normalized(BOX, "squashed")(p).mode())
+
+
+def test_the_library_s_own_models_are_normalized(build):
+    model = build(make_model, BOX, BOX)
+    params = torch.zeros(1, 6)
+    assert distribution_for(model, BOX)(params).mode().tolist() == [[0.0, 5.0, 0.0]]

@@ -8,8 +8,10 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from sampler import Sampler, SamplerConfig, SequenceBatch
 from sampler.errors import ConfigError
 from sampler.models import as_policy_model, make_model, model_outputs
+from sampler.models.protocol import RESERVED
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (4,), np.float32)
 ACTIONS = spaces.Discrete(3)
@@ -125,6 +127,11 @@ def test_checking_leaves_the_model_as_it_was():
         (Follower(good(), initial=(2, 2)), r"initial_state\(3\) returned float32 \[2, 2\]"),
         (Follower(good(values=torch.zeros(3).double())), r"'values' is float64 \[3\]"),
         (Follower(good(extra=1.0)), "'extra' is a float"),
+        (Follower(good(log_probs=torch.zeros(3, 2))), "not hold an output of the name 'log_probs'"),
+        (Follower(good(to=torch.zeros(3))), "not hold an output of the name 'to', which it uses"),
+        (Follower(good(spec=torch.zeros(3))), "not hold an output of the name 'spec'"),
+        (Follower(good(is_first=torch.zeros(3))), "not hold an output of the name 'is_first'"),
+        (Follower(good(_hidden=torch.zeros(3))), "not hold an output of the name '_hidden'"),
         (Follower({"logits": torch.zeros(3, 3)}), "no output 'values'"),
         (Follower({"values": torch.zeros(3)}), "hold no policy"),
         (Follower([]), "return \\(outputs dict, state\\)"),
@@ -157,3 +164,18 @@ def test_what_is_no_model_is_refused():
     half.step = half.forward
     with pytest.raises(ConfigError, match="Linear has no initial_state and no unroll"):
         as_policy_model(half)
+
+
+def test_no_output_may_have_the_name_of_what_a_batch_already_has():
+    attributes = {name for name in dir(SequenceBatch) if not name.startswith("_")}
+    with Sampler(SamplerConfig(env="CartPole-v1", workers=1, batch=8, serial=True)) as sampler:
+        fields = set(sampler.empty_batch().fields)
+    outputs = {"logits", "values"}
+    assert {n for n in attributes | fields if not n.startswith("previous_")} - outputs <= RESERVED
+
+
+def test_the_former_name_of_update_normalizer_is_refused():
+    model = Follower(good())
+    model.update_normaliser = lambda obs, mask: None
+    with pytest.raises(ConfigError, match="update_normaliser would not be called: rename it"):
+        as_policy_model(model)

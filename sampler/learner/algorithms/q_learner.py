@@ -29,6 +29,7 @@ from sampler.learner.replay.ratio import ReplayRatio
 from sampler.learner.replay.row_storage import Fields
 from sampler.learner.replay.sequence_replay import SequenceReplay
 from sampler.learner.replay.transition_replay import TransitionReplay
+from sampler.models import renamed
 from sampler.shm.store import StoreSpec
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ class QLearner(Learner, Explores, Replays):
         Raises ConfigError where it does not fit.
         """
         super().load_state_dict(state)
-        self.target.load_state_dict(state["target"])
+        self.target.load_state_dict(renamed(state["target"], self.target.state_dict()))
         self.ratio.load_state_dict(state["ratio"])
         if self.reward_scaler is not None:
             if "reward_scaler" not in state:

@@ -21,19 +21,29 @@ from sampler.models.distributions.gaussian import GaussianFactory
 from sampler.spaces import Leaf, flatten, leaves, unflatten
 
 BoundedActions = Literal["clipped", "squashed"]
+ActionUnits = Literal["environment", "normalized"]
 
 
 def make_distribution(
-    action_space: gym.Space, bounded_actions: BoundedActions = "clipped"
+    action_space: gym.Space,
+    bounded_actions: BoundedActions = "clipped",
+    action_units: ActionUnits = "environment",
 ) -> DistributionFactory:
-    """The distribution factory of `action_space`; `bounded_actions` says how Box bounds are kept.
+    """The distribution factory of `action_space`.
+
+    bounded_actions: how the bounds of a Box are kept. action_units: what the means and standard
+    deviations of Gaussians that are not squashed are in: the environment's own units, or
+    "normalized" ones, in which every bounded dimension spans [-1, 1].
 
     Raises ConfigError for spaces without a policy distribution (a Box of integers, Text, ...).
     """
     if bounded_actions not in ("clipped", "squashed"):
         raise ConfigError(f"bounded_actions={bounded_actions!r} is not one of clipped, squashed")
+    if action_units not in ("environment", "normalized"):
+        raise ConfigError(f"action_units={action_units!r} is not one of environment, normalized")
     factories = [
-        leaf_distribution(leaf, bounded_actions) for leaf in leaves(action_space, "actions")
+        leaf_distribution(leaf, bounded_actions, action_units)
+        for leaf in leaves(action_space, "actions")
     ]
     if isinstance(action_space, spaces.Dict | spaces.Tuple):
         return JointFactory(action_space, factories)
@@ -41,14 +51,21 @@ def make_distribution(
 
 
 def distribution_for(model: nn.Module, action_space: gym.Space) -> DistributionFactory:
-    """`make_distribution` with the model's own `bounded_actions`, if it has that attribute.
+    """`make_distribution` with the model's own `bounded_actions` and `action_units`.
 
-    Policy workers and learners both use this, so that they agree.
+    A model without these attributes is clipped, in the environment's units. The library's own
+    models have normalized ones. Policy workers and learners both use this, so that they agree.
     """
-    return make_distribution(action_space, getattr(model, "bounded_actions", "clipped"))
+    return make_distribution(
+        action_space,
+        getattr(model, "bounded_actions", "clipped"),
+        getattr(model, "action_units", "environment"),
+    )
 
 
-def leaf_distribution(leaf: Leaf, bounded_actions: BoundedActions) -> DistributionFactory:
+def leaf_distribution(
+    leaf: Leaf, bounded_actions: BoundedActions, action_units: ActionUnits = "environment"
+) -> DistributionFactory:
     """The factory of one plain space."""
     space = leaf.space
     if isinstance(space, spaces.Discrete):
@@ -58,7 +75,7 @@ def leaf_distribution(leaf: Leaf, bounded_actions: BoundedActions) -> Distributi
     if isinstance(space, spaces.MultiBinary):
         return BernoulliFactory(space)
     if isinstance(space, spaces.Box) and np.issubdtype(leaf.dtype, np.floating):
-        return GaussianFactory(space, squash=bounded_actions == "squashed")
+        return GaussianFactory(space, bounded_actions == "squashed", action_units == "normalized")
     raise ConfigError(
         f"{leaf.name}: a Box of {leaf.dtype} has no policy distribution; "
         "use MultiDiscrete for whole numbers, or a float Box"

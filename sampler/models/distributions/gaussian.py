@@ -1,14 +1,17 @@
 """Diagonal Gaussian policies over Box actions: unbounded, clipped and squashed.
 
-The Gaussian lives in units where a bounded dimension spans [-1, 1]; an affine map takes it to the
-space's units: action = centre + scale * x. An unbounded dimension has centre 0 and scale 1.
+The Gaussian lives in the environment's units, as in most libraries, or in normalized ones, in which
+a bounded dimension spans [-1, 1]. From these an affine map takes it to the environment's: action =
+centre + scale * x. An unbounded dimension has centre 0 and scale 1; so has every dimension of a
+Gaussian that is not normalized.
 
 Clipped: the stored action is the unclipped one, so importance ratios are exact;
 `sampler.spaces.actions` clips it on the way into the environment. Log-probability, entropy and KL
 are the Gaussian's own.
 
-Squashed: action = centre + scale * tanh(x), as in Haarnoja et al. (2018), appendix C. The stored
-action is the squashed one and x is recomputed from it, in the worker and in the learner alike.
+Squashed, in normalized units always: action = centre + scale * tanh(x), as in Haarnoja et al.
+(2018), appendix C. The stored action is the squashed one and x is recomputed from it, in the worker
+and in the learner alike.
 """
 
 from __future__ import annotations
@@ -113,25 +116,28 @@ def log_slope(x: Tensor) -> Tensor:
 class GaussianFactory(DistributionFactory):
     """Parameters: the D means, then the D logarithms of the standard deviations.
 
-    `squash` applies where every dimension is bounded; other spaces are clipped.
+    `squash` applies where every dimension is bounded; other spaces are clipped. `normalized`: the
+    parameters are in units where a bounded dimension spans [-1, 1]; squashed ones always are.
     """
 
     mask_size = 0
 
-    def __init__(self, space: spaces.Box, squash: bool) -> None:
+    def __init__(self, space: spaces.Box, squash: bool, normalized: bool) -> None:
         low = space.low.reshape(-1).astype(np.float64)
         high = space.high.reshape(-1).astype(np.float64)
         bounded = (low > -UNBOUNDED) & (high < UNBOUNDED) & (low < high)
+        squashed = squash and bool(bounded.all())
         centre, scale = np.zeros_like(low), np.ones_like(low)
-        centre[bounded] = (low[bounded] + high[bounded]) / 2
-        scale[bounded] = (high[bounded] - low[bounded]) / 2
+        if normalized or squashed:
+            centre[bounded] = (low[bounded] + high[bounded]) / 2
+            scale[bounded] = (high[bounded] - low[bounded]) / 2
         self.shape = tuple(space.shape)
         self.dtype = torch_dtype(space.dtype)
         self.num_parameters = 2 * prod(self.shape)
         self.log_scale = float(np.log(scale).sum())
         self._centre = Constant(centre.astype(np.float32))
         self._scale = Constant(scale.astype(np.float32))
-        self._class = SquashedGaussian if squash and bounded.all() else Gaussian
+        self._class = SquashedGaussian if squashed else Gaussian
 
     def affine(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """(centre [D], scale [D])."""
