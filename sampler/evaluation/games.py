@@ -18,7 +18,7 @@ from sampler.rollout_worker.lanes import Lanes, close
 from sampler.rollout_worker.probe import attribute
 from sampler.rollout_worker.separate_lanes import EnvLanes
 from sampler.rollout_worker.vector_lanes import VectorLanes
-from sampler.spaces import leaves, stack_frames
+from sampler.spaces import frame_stacks, leaves, stack_frames
 from sampler.spaces.masks import mask_size
 
 
@@ -128,8 +128,7 @@ class Games:
     def _step_group(self, group: Lanes, rows: slice) -> None:
         views, at, mask = self._views(rows)
         if self.frame_stack > 1:
-            frames = views[0]
-            frames[:, :-1] = frames[:, 1:]
+            frame_stacks.make_room(views[0])
         with self._errors():
             result = group.step([leaf[rows] for leaf in self.actions], views, at, mask, 0)
         self._show(rows)
@@ -146,7 +145,7 @@ class Games:
             for previous in self.previous_actions:
                 previous[lane] = 0
             if self.frame_stack > 1:
-                self.observations[0][lane, :-1] = 0
+                frame_stacks.forget(self.observations[0][lane])
         for index, reward, game_over in result.reset_games:
             self._score[rows.start + index] += reward
             if game_over:

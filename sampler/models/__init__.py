@@ -14,12 +14,14 @@ from sampler.models.exploration import (
     epsilon_greedy_probs,
     epsilon_ladder,
 )
+from sampler.models.policy_model import PolicyModel
 from sampler.models.protocol import as_policy_model, load_weights, model_outputs
 from sampler.models.q_network import QNetwork
 
 __all__ = [
     "ActorCritic",
     "ModelConfig",
+    "PolicyModel",
     "QNetwork",
     "as_policy_model",
     "distribution_for",

@@ -14,15 +14,14 @@ from torch import Tensor, nn
 from sampler.errors import ConfigError
 from sampler.models.distributions import distribution_for
 from sampler.models.layers import flatten_leading
+from sampler.models.policy_model import PolicyModel
 from sampler.spaces import leaves, map_leaves, unflatten
 
 INPUTS = ("obs", "previous_actions", "previous_rewards")
 
 
-class PlainPolicyModel(nn.Module):
+class PlainPolicyModel(PolicyModel):
     """The model protocol around a module without state: obs [n, ...] -> (logits, values)."""
-
-    inputs = ("obs",)
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
