@@ -13,8 +13,10 @@ import types
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.machinery import PathFinder
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -24,8 +26,10 @@ from sampler.process import CALLER
 from sampler.process.bell import Bell
 from sampler.process.resources import thread_environment
 
-# The second imports the modules of both kinds of worker.
-PRELOADED = ["sampler.process.fork_server", "sampler.runtime.local_worker"]
+# The first has `sampler` found here, though the fork server looks into the current folder before;
+# the last imports the modules of both kinds of worker.
+PRELOADED = ["fastrl", "sampler.process.fork_server", "sampler.runtime.local_worker"]
+LOCATION = Path(__file__).resolve().parents[2]
 
 _started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
 _lock = threading.Lock()  # environment variables and sys.modules are those of all threads
@@ -60,7 +64,14 @@ def start(process: BaseProcess) -> None:
     deadline = time.monotonic() + DYING_TIMEOUT
     while True:
         try:
-            with _lock, thread_environment(1), _without_main(), _caller_known(), _uninterrupted():
+            with (
+                _lock,
+                thread_environment(1),
+                _found_first(),
+                _without_main(),
+                _caller_known(),
+                _uninterrupted(),
+            ):
                 return _start_and_tell(process)
         except (ConnectionError, EOFError) as error:
             # The fork server is just dying; once it is dead, another one is started.
@@ -143,6 +154,23 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _found_first() -> Iterator[None]:
+    """Start children that find this library, also where a `sampler.py` beside the script hides it.
+
+    The caller has found it by `fastrl`; children look for it on the path that they are given.
+    """
+    spec = PathFinder.find_spec("sampler")
+    hidden = spec is not None and LOCATION not in Path(spec.origin or "").resolve().parents
+    if hidden:
+        sys.path.insert(0, str(LOCATION))
+    try:
+        yield
+    finally:
+        if hidden:
+            sys.path.remove(str(LOCATION))
 
 
 @contextmanager
