@@ -77,6 +77,15 @@ def test_the_commands_are_ours(arguments, expected, run):
     assert ran.returncode == 2
 
 
+@pytest.mark.slow
+def test_an_evaluation_beside_the_training_is_ours(run):
+    sizes = "--workers 1 --envs-per-worker 4 --rollout 8 --batch 4 --groups 1"
+    flags = f"--env CartPole-v1 {sizes} --total-steps 2000 --eval-every 1000"
+    ran = run("-m", "fastrl", "train", *flags.split())
+    assert ran.returncode == 0, ran.stderr
+    assert "evaluated step" in ran.stdout
+
+
 def test_the_profilers_are_ours(run):
     ran = run("-m", "fastrl", "perf", "overhead", "--help")
     assert ran.returncode == 0, ran.stderr

@@ -158,12 +158,11 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _found_first() -> Iterator[None]:
-    """Start children that find this library, also where a `sampler.py` beside the script hides it.
+    """Start children that find our packages, also where files beside the script hide them.
 
-    The caller has found it by `fastrl`; children look for it on the path that they are given.
+    The caller has found them by `fastrl`; children look for them on the path that they are given.
     """
-    spec = PathFinder.find_spec("sampler")
-    hidden = spec is not None and LOCATION not in Path(spec.origin or "").resolve().parents
+    hidden = any(map(_is_hidden, ("sampler", "cli")))
     if hidden:
         sys.path.insert(0, str(LOCATION))
     try:
@@ -171,6 +170,15 @@ def _found_first() -> Iterator[None]:
     finally:
         if hidden:
             sys.path.remove(str(LOCATION))
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether this process has a package of ours, and the path leads to another of its name."""
+    here = LOCATION / name / "__init__.py"
+    if Path(getattr(sys.modules.get(name), "__file__", None) or "").resolve() != here:
+        return False
+    spec = PathFinder.find_spec(name)
+    return spec is not None and Path(spec.origin or "").resolve() != here
 
 
 @contextmanager
