@@ -284,9 +284,8 @@ class SequenceBatch(Generic[ArrayT]):
         """
         if rows < 1:
             raise ValueError(f"rows={rows}: a minibatch needs at least 1")
+        order = None if generator is None else _permutation(len(self), generator)
         for start in range(0, len(self), rows):
-            if start == 0:
-                order = None if generator is None else _permutation(len(self), generator)
             part = slice(start, start + rows)
             yield self[part] if order is None else self[order[part]]
 
