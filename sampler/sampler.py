@@ -8,13 +8,14 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from sampler.batch import Lease, SequenceBatch
+from sampler.batch import SequenceBatch
 from sampler.config import SamplerConfig
 from sampler.errors import BatchTimeout, ConfigError, FastrlError, StateError
+from sampler.lease import Lease, LoanWatch
 from sampler.runtime.assembly import Assembly, assemble
 from sampler.runtime.process_workers import ProcessWorkers
 from sampler.runtime.serial_workers import SerialWorkers
@@ -28,6 +29,8 @@ from sampler.worker.context import ModelFactory
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from sampler.models import PolicyModel
 
 logger = logging.getLogger("fastrl")
 
@@ -55,6 +58,9 @@ class Sampler:
     made, before any process is started.
     """
 
+    model: PolicyModel = None  # type: ignore[assignment]
+    """The caller's instance of the model; None with inference="random"."""
+
     def __init__(self, config: SamplerConfig, model: ModelFactory | None = None):
         self.config = config
         self._assembly = assembly = assemble(config, model)
@@ -62,8 +68,8 @@ class Sampler:
         self._counters = self._shared.counters.learner
         self.observation_space = assembly.observation_space
         self.action_space = assembly.action_space
-        self.model: nn.Module | None = None
-        self._batch: SequenceBatch | None = None
+        self._batch: SequenceBatch[np.ndarray] | None = None
+        self._loans = LoanWatch() if config.debug else None
         try:
             if assembly.parts is not None:
                 self._prepare_publishing(assembly.parts.model)
@@ -83,7 +89,7 @@ class Sampler:
         from sampler.models import epsilon_ladder
         from sampler.shm.parameters import ParameterBlock
 
-        self.model = model
+        self.model = cast("PolicyModel", model)
         self._parameters = ParameterBlock(model)
         if "q_values" in self._assembly.spec.outputs:
             self.set_epsilon(np.asarray(epsilon_ladder(self.config.lanes)))
@@ -91,12 +97,12 @@ class Sampler:
 
     # ---- batches
 
-    def __iter__(self) -> Iterator[SequenceBatch]:
+    def __iter__(self) -> Iterator[SequenceBatch[np.ndarray]]:
         """Batches for ever; each is released when the next one is asked for."""
         while not self.closed:
             yield self.get_batch()
 
-    def get_batch(self, timeout: float | None = None) -> SequenceBatch:
+    def get_batch(self, timeout: float | None = None) -> SequenceBatch[np.ndarray]:
         """The next finished batch; releases the one before.
 
         Raises BatchTimeout if none is finished within `timeout` seconds, and the error of a worker
@@ -154,7 +160,7 @@ class Sampler:
             raise FastrlError("this sampler is closed; make a new one")
         self._workers.check()
 
-    def _batch_of(self, buffer: int, given_up: np.ndarray) -> SequenceBatch:
+    def _batch_of(self, buffer: int, given_up: np.ndarray) -> SequenceBatch[np.ndarray]:
         spec = self._assembly.spec
         fields = self._shared.store.buffer(buffer)
         if given_up.any():
@@ -162,6 +168,8 @@ class Sampler:
             # A copy: a late writer may still write to the stored one.
             fields["mask"] = fields["mask"] & ~late[:, None]
             self._counters.add("abandoned_rows", int(late.sum()))
+        if self._loans is not None:
+            fields = self._loans.lend(fields)
         return SequenceBatch(
             fields,
             spec,
@@ -171,7 +179,7 @@ class Sampler:
             Lease(lambda: self._release(buffer)),
         )
 
-    def empty_batch(self) -> SequenceBatch:
+    def empty_batch(self) -> SequenceBatch[np.ndarray]:
         """A batch of no rows, with the fields, shapes and dtypes of those that will come."""
         fields = {name: array[:0] for name, array in self._shared.store.buffer(0).items()}
         spec, inputs = self._assembly.spec, self._assembly.model_inputs
@@ -180,7 +188,8 @@ class Sampler:
     def _release(self, buffer: int) -> None:
         if self.closed:
             return
-        if self.config.debug:
+        if self._loans is not None:
+            self._loans.returned()
             # Not those of a late writer, who goes on from what they hold.
             finished = self._shared.tokens.status[buffer] == FINISHED
             rows = np.repeat(finished, self._assembly.spec.rows_per_token)

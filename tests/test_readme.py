@@ -36,14 +36,6 @@ def test_the_custom_learner_runs_and_learns(tmp_path):
     assert float(mean_return) > 100  # a random policy gets about 22
 
 
-def test_its_loop_is_ten_lines_long():
-    (script,) = code_blocks("python")
-    lines = script.splitlines()
-    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("for "))
-    body = [line for line in lines[start + 1 :] if line.startswith(" " * 8)]
-    assert len(body) == 10
-
-
 def test_the_main_commands_are_on_the_first_screen():
     first_screen = "\n".join(README.splitlines()[:25])
     assert "fastrl-train --env BreakoutNoFrameskip-v4 --workers 32" in first_screen

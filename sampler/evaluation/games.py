@@ -21,7 +21,7 @@ from sampler.rollout_worker.rewards import write_rewards
 from sampler.rollout_worker.separate_lanes import EnvLanes
 from sampler.rollout_worker.values import ValueCheck
 from sampler.rollout_worker.vector_lanes import VectorLanes, seed_of
-from sampler.spaces import leaves, stack_frames
+from sampler.spaces import frame_stacks, leaves, stack_frames
 from sampler.spaces.masks import mask_size
 
 MAX_GAME_STEPS = 1_000_000
@@ -184,8 +184,7 @@ class Games:
     def _step_group(self, group: Lanes, rows: slice, scores: GameScores) -> None:
         views, at, mask = self._views(rows)
         if self.frame_stack > 1:
-            frames = views[0]
-            frames[:, :-1] = frames[:, 1:]
+            frame_stacks.make_room(views[0])
         with self._errors():
             result = group.step([leaf[rows] for leaf in self.actions], views, at, mask, 0)
             write_rewards(result.rewards, self.previous_rewards[rows])
@@ -202,7 +201,7 @@ class Games:
             for previous in self.previous_actions:
                 previous[lane] = 0
             if self.frame_stack > 1:
-                self.observations[0][lane, :-1] = 0
+                frame_stacks.forget(self.observations[0][lane])
         rewards = self.previous_rewards[rows, None].copy()
         for lane, score, length in scores.finished(result, self._ages[rows], rewards):
             self._finished[rows.start + lane].append((score, length))

@@ -14,6 +14,7 @@ from sampler.models.exploration import (
     epsilon_greedy_probs,
     epsilon_ladder,
 )
+from sampler.models.policy_model import PolicyModel
 from sampler.models.protocol import as_policy_model, model_outputs
 from sampler.models.q_network import QNetwork
 from sampler.models.weights import load_weights, renamed
@@ -21,6 +22,7 @@ from sampler.models.weights import load_weights, renamed
 __all__ = [
     "ActorCritic",
     "ModelConfig",
+    "PolicyModel",
     "QNetwork",
     "as_policy_model",
     "distribution_for",

@@ -11,21 +11,19 @@ from torch import Tensor, nn
 from sampler.models.config import ModelConfig
 from sampler.models.layers import flatten_leading, full_precision
 from sampler.models.observations import Encoder, Observations, VectorEncoding, join
+from sampler.models.policy_model import PolicyModel
 from sampler.models.recurrent import Core, reset
 from sampler.spaces import flatten, leaves, map_leaves
 
 Outputs = dict[str, Tensor]
 
 
-class Model(nn.Module):
+class Model(PolicyModel):
     """Observations -> body -> heads, as the model protocol wants it; subclasses add the heads.
 
-    inputs: what `obs` holds: the observation itself for ("obs",), else a dict of these names.
     state_shape: states are [n, *state_shape] float32; without a core [n, 0]. Where the value has a
     core of its own, its state follows the policy's.
     """
-
-    inputs: tuple[str, ...] = ("obs",)
 
     def __init__(
         self,

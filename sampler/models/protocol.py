@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sampler.errors import ConfigError
 from sampler.models.distributions import distribution_for
 from sampler.models.layers import flatten_leading
+from sampler.models.policy_model import PolicyModel
 from sampler.spaces import leaves, map_leaves, unflatten
 from sampler.spaces.model_inputs import MODEL_INPUTS, model_inputs
 
@@ -24,15 +25,13 @@ RESERVED = frozenset(
     + ("is_first", "log_probs", "policy_version", "rnn_state", "lane_id", "episode_id")
     # what it is and does
     + ("observation_space", "action_space", "spec", "model_obs", "fields", "keys", "items", "get")
-    + ("to", "copy", "with_fields", "minibatches", "flatten", "windows", "release")
+    + ("to", "copy", "with_fields", "minibatches", "flatten", "forget", "release")
 )
 """Names that no output may have: they are fields and attributes of `SequenceBatch`."""
 
 
-class PlainPolicyModel(nn.Module):
+class PlainPolicyModel(PolicyModel):
     """The model protocol around a module without state: obs [n, ...] -> (logits, values)."""
-
-    inputs = ("obs",)
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

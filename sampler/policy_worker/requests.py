@@ -13,6 +13,7 @@ from sampler.shm.ordering import acquire, release
 from sampler.shm.shared import Shared
 from sampler.shm.signals import ANSWERED, ASKED, REFUSED, ROW, STEP, TOKEN
 from sampler.shm.store import FRAMES
+from sampler.spaces import frame_stacks
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,6 @@ class RowAccess:
             frame = store.flat_frames.shape[1:]
             self._frames = store.flat_frames
             self._zero_frame = len(store.flat_frames) - 1
-            self._positions = np.arange(spec.frame_stack)
             self.buffers[FRAMES] = np.zeros((lanes, spec.frame_stack) + frame, np.uint8)
 
     def steps_of_lanes(self, requests: Requests) -> np.ndarray:
@@ -144,14 +144,9 @@ class RowAccess:
         return gathered
 
     def _gather_frames(self, requests: Requests, age: np.ndarray) -> np.ndarray:
-        stack = self.spec.frame_stack
         oldest = requests.stored * self.spec.frames_per_row + self.steps_of_lanes(requests)
-        index = oldest[:, None] + self._positions
-        # A frame is from before the episode if it is older than the episode itself.
-        index[self._positions + age[:, None] < stack - 1] = self._zero_frame
         out = self.buffers[FRAMES][: len(age)]
-        frame_shape = out.shape[2:]
-        self._frames.take(index.ravel(), axis=0, out=out.reshape((-1,) + frame_shape), mode="clip")
+        frame_stacks.gather(self._frames, oldest, age, out, self._zero_frame)
         return out
 
     def write(self, requests: Requests, outputs: dict[str, np.ndarray | int]) -> None:

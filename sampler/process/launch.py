@@ -14,14 +14,18 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.machinery import PathFinder
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from sampler.errors import ConfigError, FastrlError, WorkerError
 from sampler.process import CALLER
 from sampler.process.bell import Bell
 from sampler.process.resources import thread_environment
+
+LOCATION = Path(__file__).resolve().parents[2]
 
 _started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
 _lock = threading.Lock()  # environment variables and sys.modules are those of all threads
@@ -35,7 +39,8 @@ def context(method: str, preload: Sequence[str] = ()) -> Any:
     """
     chosen = multiprocessing.get_context(method)
     if method == "forkserver":
-        chosen.set_forkserver_preload(["sampler.process.fork_server", *preload])
+        # The first has ours found, though a fork server looks into the current folder first.
+        chosen.set_forkserver_preload(["fastrl", "sampler.process.fork_server", *preload])
     return chosen
 
 
@@ -47,7 +52,14 @@ def start(process: BaseProcess) -> None:
     deadline = time.monotonic() + DYING_TIMEOUT
     while True:
         try:
-            with _lock, thread_environment(1), _without_main(), _caller_known(), _uninterrupted():
+            with (
+                _lock,
+                thread_environment(1),
+                _found_first(),
+                _without_main(),
+                _caller_known(),
+                _uninterrupted(),
+            ):
                 return _start_and_tell(process)
         except (ConnectionError, EOFError) as error:
             # The fork server is just dying; once it is dead, another one is started.
@@ -132,6 +144,31 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _found_first() -> Iterator[None]:
+    """Start children that find our packages, also where files beside the script hide them.
+
+    The caller has found them by `fastrl`; children look for them on the path that they are given.
+    """
+    hidden = any(map(_is_hidden, ("sampler", "cli")))
+    if hidden:
+        sys.path.insert(0, str(LOCATION))
+    try:
+        yield
+    finally:
+        if hidden:
+            sys.path.remove(str(LOCATION))
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether this process has a package of ours, and the path leads to another of its name."""
+    here = LOCATION / name / "__init__.py"
+    if Path(getattr(sys.modules.get(name), "__file__", None) or "").resolve() != here:
+        return False
+    spec = PathFinder.find_spec(name)
+    return spec is not None and Path(spec.origin or "").resolve() != here
 
 
 @contextmanager

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from sampler.batch import SequenceBatch
 from sampler.config import SamplerConfig
 from sampler.errors import BatchTimeout, ConfigError
 from sampler.learner.algorithms.appo import APPO, APPOConfig
 from sampler.learner.algorithms.ppo import PPO, PPOConfig
 from sampler.learner.trainer import Trainer
+from sampler.lease import Lease
 
 ACTIONS = gym.spaces.Discrete(3)
 OBS = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -38,8 +39,8 @@ class FakeSampler:
         assert self.taken == self.released, "the batch before was not released"
         self.taken += 1
         batch = self.batch
-        batch._lease = SimpleNamespace(active=True, release=self._release)
-        return batch
+        spaces = batch.observation_space, batch.action_space
+        return SequenceBatch(batch.fields, batch.spec, *spaces, lease=Lease(self._release))
 
     def _release(self):
         self.released += 1

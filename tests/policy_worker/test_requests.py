@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from helpers.store import FRAME, make_shared
 
-from sampler.batch import stack_frames
 from sampler.policy_worker.requests import RequestBook, RowAccess, select
 from sampler.shm.shared import Topology
 from sampler.shm.signals import ANSWERED, ASKED, REFUSED, ROW, STEP, TOKEN
 from sampler.shm.store import FRAMES
+from sampler.spaces import frame_stacks
 
 
 def ask(shared, group, token, step, row=0):
@@ -102,7 +102,7 @@ def test_gathered_stacks_equal_those_of_the_batch():
         for i, stored in enumerate(requests.stored):
             buffer, row = divmod(int(stored), 4)
             fields = store.buffer(buffer)
-            stacks = stack_frames(fields[FRAMES], fields["age"], 3)
+            stacks = frame_stacks.assemble(fields[FRAMES], fields["age"], 3)
             np.testing.assert_array_equal(gathered[FRAMES][i], stacks[row, step])
         book.answer(requests)
     assert not store.flat_frames[-1].any()

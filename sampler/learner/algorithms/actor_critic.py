@@ -194,7 +194,7 @@ class ActorCritic(Learner):
             rewards=self._tensor(rewards),
             discounts=self._tensor(discounts),
             cuts=self._tensor(cuts),
-            real=self._tensor(real),
+            real=data.mask,
             valid=self._tensor(valid),
         )
         kept = real.any(1)

@@ -68,7 +68,7 @@ class InitialStates:
         if self.kind == "zero" or not self._recurrent:
             return self._model.initial_state(len(batch))
         if self._network is None:
-            return batch.rnn_state
+            return batch["rnn_state"]
         with torch.no_grad():
             return self._network(self._first(batch))
 

@@ -17,6 +17,7 @@ from sampler.learner.replay.n_step import Windows, check_overlap, fold_windows, 
 from sampler.learner.replay.priorities import Normalize, Priorities
 from sampler.learner.replay.row_storage import Fields, FieldSpecs, RowStorage
 from sampler.learner.replay.sequence_replay import Replay
+from sampler.spaces import frame_stacks
 
 FRAMES = "frames"
 ACHIEVED, DESIRED = "obs.achieved_goal", "obs.desired_goal"
@@ -210,12 +211,10 @@ class TransitionReplay(Replay):
         np.take(flat, slots * array.shape[1] + at, axis=0, out=out, mode="clip")
 
     def _stack(self, slots: np.ndarray, at: np.ndarray, out: np.ndarray) -> None:
-        """Copies stacks of frames, oldest first, to `out` [n, S, H, W]; frames from before the
-        episode's first observation are zeros."""
-        positions = np.arange(self.frame_stack)
-        self._gather(FRAMES, slots[:, None], at[:, None] + positions, out)
-        age = self.storage.arrays["age"][slots, at]
-        out[age[:, None] < self.frame_stack - 1 - positions] = 0
+        """Copies the stacks of frames of (slot, at) to `out` [n, S, H, W]."""
+        frames, age = self.storage.arrays[FRAMES], self.storage.arrays["age"][slots, at]
+        oldest = slots * frames.shape[1] + at
+        frame_stacks.gather(frames.reshape(-1, *frames.shape[2:]), oldest, age, out)
 
 
 def _is_leaf(name: str, field: str) -> bool:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.batch import stack_frames
 from sampler.errors import ConfigError
 from sampler.learner.replay import TransitionReplay, row_fields
 from sampler.learner.replay.n_step import fold_windows, n_step_windows
+from sampler.spaces import frame_stacks
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -227,7 +227,7 @@ def test_sampled_transitions_are_those_of_the_stream():
     replay, starts = filled(stream, capacity=12)
     assert len(starts) > 2 * 12  # the ring has wrapped
     fields, index, weights = replay.sample(300, np.random.default_rng(0))
-    stacks = stack_frames(
+    stacks = frame_stacks.assemble(
         np.concatenate((np.zeros((1, 2, 2, 2), np.uint8), stream.frames[None]), axis=1),
         stream.age[None],
         3,

@@ -1,0 +1,48 @@
+"""The library under a name that no file beside a script has: `from fastrl import Sampler`.
+
+It is that of `sampler`, which is found even where a `sampler.py` of your own is in its way.
+`python -m fastrl` runs the commands.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fastrl.names import claim
+
+if TYPE_CHECKING:
+    from sampler import (
+        BatchTimeout,
+        ConfigError,
+        EnvError,
+        FastrlError,
+        ModelError,
+        ReleasedBatchError,
+        Sampler,
+        SamplerConfig,
+        SequenceBatch,
+        WorkerError,
+    )
+
+__all__ = [
+    "BatchTimeout",
+    "ConfigError",
+    "EnvError",
+    "FastrlError",
+    "ModelError",
+    "ReleasedBatchError",
+    "Sampler",
+    "SamplerConfig",
+    "SequenceBatch",
+    "WorkerError",
+]
+
+claim("sampler")
+
+
+def __getattr__(name: str) -> Any:
+    """The library is loaded when something of it is asked for: commands take signals before."""
+    if name in __all__:
+        return getattr(import_module("sampler"), name)
+    raise AttributeError(f"module 'fastrl' has no attribute {name!r}")

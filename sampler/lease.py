@@ -1,0 +1,110 @@
+"""How long the rows of a batch may be read, and whether they are read for longer.
+
+A batch is a lease of rows of shared memory, which are written again after its release. A release
+waits for copies to a device that still read them. In debug mode a `LoanWatch` notices arrays and
+tensors that are kept beyond the release, and warns.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+logger = logging.getLogger("sampler")
+
+
+class Event(Protocol):
+    """A point in a device's queue of work, such as `torch.cuda.Event`."""
+
+    def synchronize(self) -> None:
+        """Wait until all work before that point is done."""
+
+
+class Borrower(Protocol):
+    """What reads leased rows: a batch, a slice of one, or its tensors."""
+
+    def forget(self) -> None:
+        """Drop all arrays."""
+
+
+class Lease:
+    """Whether the rows of a batch may still be read; shared by the batch and all its slices."""
+
+    def __init__(self, release: Callable[[], None] | None = None):
+        """`release` gives the rows back, to be called once; None: they are nobody else's."""
+        self._release = release
+        self._borrowers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._copies: list[Event] = []
+        self.active = True
+
+    def borrow(self, borrower: Borrower) -> None:
+        """Have `borrower` drop its arrays when the rows are given back."""
+        self._borrowers.add(borrower)
+
+    def wait_for(self, event: Event) -> None:
+        """Do not give the rows back before `event`, which is behind copies that read them."""
+        self._copies.append(event)
+
+    def release(self) -> None:
+        """Give the rows back as soon as all copies of them are done. Idempotent."""
+        self.active = False
+        release, self._release = self._release, None  # no cycle with the sampler remains
+        while self._copies:
+            self._copies.pop().synchronize()
+        for borrower in list(self._borrowers):
+            borrower.forget()
+        if release is not None:
+            release()
+
+
+class LoanWatch:
+    """Notices arrays and tensors of a batch that are kept after its release.
+
+    Each field is lent as an array whose memory belongs to an object of our own. Every view of it,
+    and every tensor that looks into it, keeps that object alive, and nothing else does. What a loop
+    has in its variables is kept until the same line of its next turn, so a batch is looked at when
+    the batch after it is released.
+    """
+
+    def __init__(self) -> None:
+        self._now: dict[str, weakref.ref[Loan]] = {}
+        self._before: dict[str, weakref.ref[Loan]] = {}
+        self._told: set[str] = set()
+
+    def lend(self, fields: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The same memory as `fields`, as arrays that are watched."""
+        loans = {name: Loan(array) for name, array in fields.items()}
+        self._now = {name: weakref.ref(loan) for name, loan in loans.items()}
+        return {name: np.asarray(loan) for name, loan in loans.items()}
+
+    def returned(self) -> None:
+        """The batch lent last was released: warn of what is left of the one before."""
+        if kept := self._kept():
+            self._told |= kept
+            logger.warning(
+                "arrays or tensors of a released batch are still in use (%s); they show other data "
+                "by now: keep batch.copy(), or clones of the tensors",
+                ", ".join(sorted(kept)),
+            )
+        self._before, self._now = self._now, {}
+
+    def _kept(self) -> set[str]:
+        """Fields of the batch before that are still in use and were not yet told of."""
+        kept = {name for name, loan in self._before.items() if loan() is not None} - self._told
+        if kept:
+            gc.collect()  # what only unreachable cycles hold is in use by nobody
+            kept = {name for name in kept if self._before[name]() is not None}
+        return kept
+
+
+class Loan:
+    """The memory of one field; numpy takes it for the owner of what it makes of it."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+        self.__array_interface__ = array.__array_interface__
