@@ -123,8 +123,6 @@ class Group:
 
     def finished_games(self, result: StepResult) -> list[Game]:
         """The games that were over after the step that had this result."""
-        if not (result.ended or result.reset_games):
-            return []
         block = self._block
         assert block is not None
         recent = self.filler.fresh_rewards(block, self.step)

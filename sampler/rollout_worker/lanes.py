@@ -58,9 +58,13 @@ class StepResult:
 
     def clear(self) -> None:
         """Forget the last step's events."""
-        for events in (self.ended, self.resets, self.reset_games, self.began):
-            events.clear()
-        self.given_scores.clear()
+        if self.ended:
+            self.ended.clear()
+            self.began.clear()
+            self.given_scores.clear()
+        if self.resets or self.reset_games:
+            self.resets.clear()
+            self.reset_games.clear()
 
 
 class Lanes(ABC):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sampler.errors import EnvError
+
+_FLOATS = partial(array, "f")
 
 
 def write_rewards(rewards: list[Any], target: np.ndarray) -> None:
@@ -17,22 +20,12 @@ def write_rewards(rewards: list[Any], target: np.ndarray) -> None:
     NaN, and what is beyond float32 infinite; both are refused with all that is not finite.
     """
     if getattr(rewards[0], "ndim", 0) == 0:
-        try:
-            target[...] = _as_floats(rewards)
-        except (TypeError, ValueError):
-            pass
-        else:
+        # Python's own array makes those beyond float32 infinite without numpy's warning, in less
+        # time than it takes to switch that off. What are no numbers for Python may be for numpy.
+        for convert in (_FLOATS, list):
+            try:
+                target[...] = convert(rewards)
+            except (TypeError, ValueError):
+                continue
             return
     raise EnvError(f"rewards {rewards} are not all numbers; return floats")
-
-
-def _as_floats(rewards: list[Any]) -> Any:
-    """Rewards for an array of float32.
-
-    An array of Python's makes those beyond float32 infinite without numpy's warning, in less time
-    than it takes to switch that off.
-    """
-    try:
-        return array("f", rewards)
-    except TypeError:
-        return rewards  # some are no numbers for Python; numpy takes them or refuses them

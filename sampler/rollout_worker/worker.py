@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from sampler.rollout_worker.group import Group
-from sampler.rollout_worker.lanes import Lanes
+from sampler.rollout_worker.lanes import Lanes, StepResult
 from sampler.rollout_worker.likeness import LikenessCheck
 from sampler.rollout_worker.values import ValueCheck
 from sampler.shm.control import PAUSE, STOP
@@ -107,25 +107,28 @@ class RolloutWorker:
         began = counters.enter(Stage.STEPPING)
         result = group.advance()
         counters.add("step_ns", time.monotonic_ns() - began)
-        masked = result.masked_steps
-        steps = len(group.lane_ids) - masked
+        steps = len(group.lane_ids)
+        if result.ended or result.resets:
+            steps -= result.masked_steps
+            self._report(group, result)
         counters.add("steps", steps)
         counters.add("frames", steps * self.frame_skip)
-        if masked:
-            counters.add("masked_steps", masked)
-        if result.ended:
-            counters.add("episodes", len(result.ended))
-        for lane, score, length in group.finished_games(result):
-            frames = length * self.frame_skip
-            self.shared.episodes.put(self.index, group.lane_ids[lane], score, length, frames)
-        for lane, *_ in result.began:
-            group.begin_episode(lane)
         if group.step == self.shared.spec.steps:
             self._finish(group)
         elif self.shared.tokens.is_filling(group.token):
             self._ask(group)
         else:
             self._give_up(group)
+
+    def _report(self, group: Group, result: StepResult) -> None:
+        """Account for the ends of a group's step: of episodes, and of whole games."""
+        self.counters.add("masked_steps", result.masked_steps)
+        self.counters.add("episodes", len(result.ended))
+        for lane, score, length in group.finished_games(result):
+            frames = length * self.frame_skip
+            self.shared.episodes.put(self.index, group.lane_ids[lane], score, length, frames)
+        for lane, *_ in result.began:
+            group.begin_episode(lane)
 
     def _finish(self, group: Group) -> None:
         if not group.finish():
