@@ -13,6 +13,7 @@ import pytest
 from helpers.runs import SMALL, only_run, rows_of, words
 
 from cli import evaluate, train, training
+from cli.saver import Saver
 from cli.training import crowding, resumed_seed
 from sampler.config import SamplerConfig
 from sampler.learner.checkpoint import CheckpointStore
@@ -223,7 +224,7 @@ def test_no_checkpoint_is_saved_while_updates_are_not_finite(tmp_path):
         state_dict=lambda: {"steps": 100},
     )
     store = CheckpointStore(tmp_path)
-    saver = training.Saver(store, trainer, 10)
+    saver = Saver(store, trainer, 10)
     guard.bad("loss")
     saver.save()
     assert store.paths() == []
