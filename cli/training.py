@@ -25,6 +25,8 @@ from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError, EnvError, FastrlError, StateError, WorkerError
 from sampler.learner import checkpoint
+from sampler.learner.algorithms.q_learner import QLearner
+from sampler.learner.base import Learner
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.presets.registry import ALGORITHMS
 from sampler.learner.threads import LearnerThreads
@@ -61,6 +63,7 @@ def train(
             display.message(f"going on from {path}")
         if advice := crowding(options.sampler_config(options.training.seed), available_cores()):
             display.message(advice)
+        display.phase("starting workers ...")
         sampler, trainer = _start(options, state, display, signals)
         stack.enter_context(sampler)
         check_disk(options, trainer, run)
@@ -73,6 +76,7 @@ def train(
         signals.note = f"saving a checkpoint; to go on: {command[0]} --resume {run.path}"
         steps = None if state is None else state["steps"]
         writer = stack.enter_context(MetricsWriter(run.path, steps, options.logging.tensorboard))
+        writer.hyperparameters(options.as_dict())
         reporter = Reporter(
             sampler,
             display,
@@ -80,6 +84,7 @@ def train(
             started,
             options.logging.log_every,
             options.training.total_seconds,
+            partial(filling, trainer.learner, trainer.learner.updates),
         )
         _run(options, trainer, _store(options, run, display), run, reporter, display, signals)
 
@@ -200,6 +205,17 @@ def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
     if config.serial or trainer.learner.device.type != "cpu":
         return []
     return [LearnerThreads(spare, available_cores())]
+
+
+def filling(learner: Learner, begun: int) -> tuple[int, int] | None:
+    """Steps in the learner's replay, and those with which it starts; None: it learns already.
+
+    begun: the learner's updates when this run began, which fills the replay anew.
+    """
+    if not isinstance(learner, QLearner) or learner.updates > begun:
+        return None
+    stored, wanted = learner.stored_steps, learner.config.learning_starts
+    return (stored, wanted) if stored < wanted else None
 
 
 def _rescue(saver: Saver, display: PlainDisplay) -> None:

@@ -40,7 +40,16 @@ def test_a_run_leaves_a_complete_folder_and_a_summary(tmp_path, capfd):
     out, err = capfd.readouterr()
     assert err == ""
     assert "\x1b" not in out
-    for word in ("appo with settings for", "first batch", "FPS", "SPS", "lag", "bottleneck"):
+    assert f"saved step {int(rows_of(only_run(tmp_path))[-1]['step']):,}" in out
+    for word in (
+        "starting workers",
+        "appo with settings for",
+        "first batch",
+        "FPS",
+        "SPS",
+        "lag",
+        "bottleneck",
+    ):
         assert word in out
     assert re.search(r"mean raw score \d", out)
     run = only_run(tmp_path)
