@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -133,8 +134,11 @@ class LiveDisplay(PlainDisplay):
                 self._live.stop()
 
     def _print(self, text: str) -> None:
-        with self._lock:  # lines break between words, and long paths nowhere
-            self._console.print(text, markup=False, overflow="ignore", crop=False)
+        with self._lock:
+            lines = textwrap.wrap(
+                text, self._console.width, break_long_words=False, break_on_hyphens=False
+            )
+            self._console.print("\n".join(lines), markup=False, soft_wrap=True)
 
     def _show(self, shown: Status | str) -> None:
         with self._lock:

@@ -123,7 +123,8 @@ def test_the_summary_leaves_the_start_out(setup):
         "100 agent steps per second",
         "5.00 (last 2 of 2 whole games)",
         "1.50 versions (max 3)",
-        "inference (environment 10%, inference 80%, learner 0%, other 10% of the rollout workers' time)",
+        "inference (environment 10%, inference 80%, learner 0%, other 10% "
+        "of the rollout workers' time)",
     ):
         assert part in text
 
