@@ -45,7 +45,6 @@ def test_a_run_leaves_a_complete_folder_and_a_summary(tmp_path, capfd):
         "starting workers",
         "appo with settings for",
         "first batch",
-        "FPS",
         "SPS",
         "lag",
         "bottleneck",
