@@ -99,6 +99,12 @@ class BackgroundEvaluation:
 
     def start(self, progress: Progress) -> None:
         """Save the present weights and have them evaluated."""
+        if (skipped := (progress.steps - self._next) // self._every) > 0:
+            self._warn(
+                f"{skipped} evaluation{'s' if skipped > 1 else ''} before that of step "
+                f"{progress.steps:,} {'were' if skipped > 1 else 'was'} skipped, since the one "
+                "before took longer; raise --eval-every, or lower --eval-episodes"
+            )
         self._next = (progress.steps // self._every + 1) * self._every
         state = self._trainer.state_dict()
         state.pop("sampler", None)  # of no use here, and large, as is the replay

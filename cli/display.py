@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import textwrap
+import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ class Status:
     """environment, inference, learner or unknown."""
     evaluated: float | None
     """Mean score of the last evaluation."""
+    filling: tuple[int, int] | None = None
+    """Steps in the replay, and those with which learning starts; None: it has started."""
 
 
 class PlainDisplay:
@@ -56,6 +61,10 @@ class PlainDisplay:
     def update(self, status: Status) -> None:
         """Show where the run is."""
         self.message(status_line(status))
+
+    def phase(self, text: str) -> None:
+        """Show what takes time now, before there is anything to measure."""
+        self.message(text)
 
     def message(self, text: str) -> None:
         """Print a line, and log it."""
@@ -77,7 +86,10 @@ class PlainDisplay:
 
 
 class LiveDisplay(PlainDisplay):
-    """A table that is redrawn in place; lines appear above it."""
+    """A table that is redrawn in place, twice a second; lines appear above it, then below.
+
+    Any thread may call its methods. Once it is closed it shows lines, and no table any more.
+    """
 
     interval = 0.5  # seconds between two redraws
 
@@ -89,25 +101,65 @@ class LiveDisplay(PlainDisplay):
         self._console = Console(file=stream, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, redirect_stderr=False)
         self._logged = -PlainDisplay.interval
+        self._shown: Status | str | None = None
+        self._since = 0.0  # time.monotonic() when that was given
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        # Batches may be minutes apart, so the clock goes on without them.
+        threading.Thread(target=self._tick, name="fastrl display", daemon=True).start()
 
     def update(self, status: Status) -> None:
-        if not self._live.is_started:
-            self._live.start()
-        self._live.update(status_table(status), refresh=True)
+        self._show(status)
         if status.seconds - self._logged >= PlainDisplay.interval:
             self._logged = status.seconds
             logger.info(status_line(status))
 
+    def phase(self, text: str) -> None:
+        self._show(text)
+        logger.info(text)
+
     def message(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._print(text)
         logger.info(text)
 
     def warning(self, text: str) -> None:
-        self._console.print(f"warning: {text}", markup=False, soft_wrap=True)
+        self._print(f"warning: {text}")
 
     def close(self) -> None:
-        if self._live.is_started:
-            self._live.stop()
+        with self._lock:
+            self._closed.set()
+            if self._live.is_started:
+                if isinstance(self._shown, str):
+                    self._live.update("")  # it is over
+                self._live.stop()
+
+    def _print(self, text: str) -> None:
+        with self._lock:
+            lines = textwrap.wrap(
+                text, self._console.width, break_long_words=False, break_on_hyphens=False
+            )
+            self._console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+    def _show(self, shown: Status | str) -> None:
+        with self._lock:
+            self._shown, self._since = shown, time.monotonic()
+            self._draw()
+
+    def _tick(self) -> None:
+        while not self._closed.wait(self.interval):
+            with self._lock:
+                self._draw()
+
+    def _draw(self) -> None:
+        if self._shown is None or self._closed.is_set():
+            return
+        if not self._live.is_started:
+            self._live.start()
+        passed = time.monotonic() - self._since
+        if isinstance(self._shown, str):
+            self._live.update(f"{self._shown} {duration(passed)}", refresh=True)
+        else:
+            self._live.update(status_table(later(self._shown, passed)), refresh=True)
 
 
 def make_display(stream: TextIO | None = None) -> PlainDisplay:
@@ -134,13 +186,25 @@ class DisplayHandler(logging.Handler):
             self._display.warning(" ".join(record.getMessage().split()))
 
 
+def later(status: Status, seconds: float) -> Status:
+    """`status` with its clock `seconds` further on."""
+    left = status.seconds_left
+    return replace(
+        status,
+        seconds=status.seconds + seconds,
+        seconds_left=None if left is None else max(left - seconds, 0.0),
+    )
+
+
 def status_line(status: Status) -> str:
     """`status` as one line."""
+    frames = [f"FPS {status.fps:,.0f} frames/s"] if has_frames(status.fps, status.sps) else []
     parts = [
         f"step {_progress(status)}",
+        *([_filling(status.filling)] if status.filling else []),
         f"left {duration(status.seconds_left)}",
-        f"FPS {status.fps:,.0f}",
-        f"SPS {status.sps:,.0f}",
+        *frames,
+        f"SPS {status.sps:,.0f} steps/s",
         f"return {_number(status.mean_return)}",
         f"length {_number(status.mean_length)}",
         f"games {status.games:,}",
@@ -160,8 +224,8 @@ def status_table(status: Status) -> Table:
     rows = [
         ("steps", _progress(status)),
         ("time", f"{duration(status.seconds)}, left {duration(status.seconds_left)}"),
-        ("FPS", f"{status.fps:,.0f}"),
-        ("SPS", f"{status.sps:,.0f}"),
+        ("FPS", f"{status.fps:,.0f} emulator frames/s"),
+        ("SPS", f"{status.sps:,.0f} agent steps/s"),
         ("mean return", f"{_number(status.mean_return)}  (last 100 whole games)"),
         ("mean length", f"{_number(status.mean_length)} steps"),
         ("games", f"{status.games:,}"),
@@ -169,9 +233,18 @@ def status_table(status: Status) -> Table:
         ("bottleneck", status.bottleneck),
         ("evaluation", _number(status.evaluated)),
     ]
+    if not has_frames(status.fps, status.sps):
+        rows = [row for row in rows if row[0] != "FPS"]
+    if status.filling:
+        rows.insert(1, ("now", _filling(status.filling)))
     for name, value in rows:
         table.add_row(name, value)
     return table
+
+
+def has_frames(fps: float, sps: float) -> bool:
+    """Whether a step is several frames of an emulator, so that there are two speeds to tell."""
+    return round(fps) != round(sps)
 
 
 def duration(seconds: float | None) -> str:
@@ -193,6 +266,10 @@ def _progress(status: Status) -> str:
     return f"{status.steps:,}/{status.total_steps:,} ({share:.0%})"
 
 
+def _filling(filling: tuple[int, int]) -> str:
+    return "filling replay {:,}/{:,}".format(*filling)
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}"
 
@@ -201,4 +278,4 @@ def _lag(status: Status) -> str:
     if status.lag_mean is None:
         return "-"
     largest = "" if status.lag_max is None else f" (max {status.lag_max:.0f})"
-    return f"{status.lag_mean:.1f}{largest}"
+    return f"{status.lag_mean:.1f} versions{largest}"

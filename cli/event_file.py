@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboardX.proto.tensor_pb2 import TensorProto
 from tensorboardX.record_writer import masked_crc32c
 
 from cli.metrics_writer import write_all
@@ -35,6 +36,16 @@ class EventFile:
         """Add `values`, by tag, at `step` agent steps."""
         scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
         self._add(step=step, summary=Summary(value=scalars))
+
+    def text(self, tag: str, text: str) -> None:
+        """Add `text`, Markdown."""
+        plugin = SummaryMetadata.PluginData(plugin_name="text")
+        value = Summary.Value(
+            tag=f"{tag}/text_summary",
+            metadata=SummaryMetadata(plugin_data=plugin),
+            tensor=TensorProto(dtype="DT_STRING", string_val=[text.encode()]),
+        )
+        self._add(summary=Summary(value=[value]))
 
     def close(self) -> None:
         """Close the file."""

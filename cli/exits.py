@@ -20,7 +20,12 @@ from types import FrameType
 from typing import Any, NoReturn
 
 GRACE_SECONDS = 4.5
-"""From the first signal to the exit, whatever still has to be saved by then."""
+"""From the first signal until the command is no longer waited for: what it has not saved by then is
+saved beside it, however long that takes."""
+CLOSING_SECONDS = 1.0
+"""From then, with all saved, to the exit."""
+ANNOUNCING_SECONDS = 0.5
+"""For which a signal's handler waits until its line is printed."""
 URGENT_SECONDS = 2.0
 """From the first signal until work should be left where it is, to have time for saving."""
 
@@ -33,9 +38,9 @@ class StopSignals:
     """What SIGINT and SIGTERM do, with one line on stderr.
 
     Outside of `deferred` blocks there is nothing to save, and the process ends at once. In them the
-    first signal sets `event`; the command looks at it between two steps, saves and returns. A
-    second one ends the process at once, as do GRACE_SECONDS without an end. Whenever the process
-    ends, its children end with it.
+    first signal sets `event`; the command looks at it between two steps, saves and returns. After
+    GRACE_SECONDS without an end `rescue` is called, and then the process ends. A second signal ends
+    it at once. Whenever the process ends, its children end with it.
     """
 
     def __init__(self, prog: str) -> None:
@@ -44,11 +49,13 @@ class StopSignals:
         self.note = "saving"
         """What the line says is happening in a deferred block."""
         self.on_exit: Callable[[], None] = lambda: None
-        """Called before the process ends at once: gives the terminal back."""
+        """Gives the terminal back; called before the signal's line, and before the process ends."""
+        self.rescue: Callable[[], None] = lambda: None
+        """Saves, in a thread of its own, what a command that does not end has not saved."""
         self._prog = prog
         self._deferred = 0
         self._since = 0.0
-        self._timer = threading.Timer(GRACE_SECONDS, self._end)
+        self._timer = threading.Timer(GRACE_SECONDS, self._end_late)
         self._timer.daemon = True
         self._previous: dict[int, Any] = {}
 
@@ -95,15 +102,32 @@ class StopSignals:
         self.event.set()
         doing = f"{self.note}; a second signal ends at once" if self._deferred else "stopped"
         line = f"{self._prog}: {signal.Signals(number).name}: {doing}\n"
-        os.write(2, line.encode())  # print may have been interrupted in the middle of a print
+        # The interrupted code may be in the middle of printing, so another thread waits for that.
+        announcement = threading.Thread(target=self._announce, args=(line,), daemon=True)
+        announcement.start()
+        announcement.join(ANNOUNCING_SECONDS)
         if not self._deferred:
             self._end()
         self._timer.start()
 
+    def _announce(self, line: str) -> None:
+        with suppress(Exception):  # whatever is wrong with the terminal, the line comes next
+            self.on_exit()
+        os.write(2, line.encode())
+
+    def _end_late(self) -> None:
+        """Save what the command has not, and end without it."""
+        if self._deferred:
+            self.rescue()
+            time.sleep(CLOSING_SECONDS)
+        self._end()
+
     def _end(self) -> None:
         kill_descendants()
         remove_temporary_folder()
-        self.on_exit()
+        with suppress(Exception):
+            self.on_exit()
+            sys.stdout.flush()
         os._exit(self.exit_code)
 
 

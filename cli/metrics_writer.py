@@ -47,6 +47,7 @@ class MetricsWriter:
         self._path = folder / "metrics.csv"
         self._columns = list(COLUMNS)
         self._events: Any = None
+        self._last = 0  # largest step written
         with self._disk():
             if resume_step is not None and self._path.exists():
                 self._keep_rows_until(resume_step)
@@ -86,11 +87,22 @@ class MetricsWriter:
             self._add_columns(new)
         row: dict[str, Any] = {"step": step, "seconds": f"{seconds:.2f}"}
         row.update((tag, f"{value:.7g}") for tag, value in metrics.items())
-        line = io.StringIO()
-        csv.writer(line).writerow([row.get(column, "") for column in self._columns])
-        write_all(self._file, line.getvalue().encode())
+        if step < self._last:
+            self._insert({name: str(value) for name, value in row.items()})
+        else:
+            line = io.StringIO()
+            csv.writer(line).writerow([row.get(column, "") for column in self._columns])
+            write_all(self._file, line.getvalue().encode())
+            self._last = step
         if self._events is not None:
             self._events.write(step, metrics)
+
+    def hyperparameters(self, settings: Mapping[str, Any]) -> None:
+        """Show nested `settings` in TensorBoard, as a table. Raises FastrlError like `write`."""
+        if self._events is not None:
+            rows = [f"|{name}|{value}|" for name, value in _flat(settings)]
+            with self._disk():
+                self._events.text("hyperparameters", "\n".join(["|name|value|", "|-|-|", *rows]))
 
     def close(self) -> None:
         """Flush and close both. Calling it again does nothing."""
@@ -112,8 +124,17 @@ class MetricsWriter:
         self._rewrite(rows)
         self._file = self._path.open("ab", buffering=0)
 
+    def _insert(self, row: dict[str, str]) -> None:
+        """Add a row that belongs before others, such as an evaluation of weights of some time ago,
+        so that steps never go back."""
+        self._file.close()
+        _, rows = read_rows(self._path)
+        self._rewrite(sorted([*rows, row], key=lambda row: int(row["step"])))
+        self._file = self._path.open("ab", buffering=0)
+
     def _keep_rows_until(self, step: int) -> None:
         columns, rows = read_rows(self._path)
+        self._last = min(step, max((int(row["step"]) for row in rows), default=0))
         self._columns = columns + [column for column in COLUMNS if column not in columns]
         self._rewrite(row for row in rows if int(row["step"]) <= step)
 
@@ -124,6 +145,14 @@ class MetricsWriter:
             writer.writerow(self._columns)
             writer.writerows([row.get(column, "") for column in self._columns] for row in rows)
         os.replace(temporary, self._path)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def write_all(file: io.FileIO, data: bytes) -> None:

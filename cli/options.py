@@ -128,7 +128,9 @@ class LoggingOptions:
     log_every: float = 5.0
     """Seconds between two rows of metrics."""
     checkpoint_every: int = 250_000
-    """Agent steps between two checkpoints; 0: only at the end."""
+    """Agent steps between two checkpoints; 0: only by time, and at the end."""
+    checkpoint_seconds: float = 600.0
+    """Seconds after which the next checkpoint is saved at the latest; 0: only by steps."""
     keep_checkpoints: int = 3
     """Checkpoints kept, besides the best."""
     tensorboard: bool = True
@@ -136,7 +138,8 @@ class LoggingOptions:
 
     def __post_init__(self) -> None:
         _check(self, "log_every", self.log_every > 0, "greater than 0 seconds")
-        _check(self, "checkpoint_every", self.checkpoint_every >= 0, "at least 0")
+        for name in ("checkpoint_every", "checkpoint_seconds"):
+            _check(self, name, getattr(self, name) >= 0, "at least 0")
         _check(self, "keep_checkpoints", self.keep_checkpoints >= 2, "at least 2")
 
 

@@ -26,7 +26,7 @@ class Rates:
     shares: Mapping[str, float]
     """Share of the time (0 to 1) that went to environment, inference and learner: of the rollout
     workers' time, which they spend stepping environments, waiting for actions, or waiting for rows
-    that the learner has not freed; in serial mode of the one process's."""
+    that the learner has not freed; in serial mode of the one process's. Together at most 1."""
     learner_wait: float
     """Share of the learner's time spent waiting for batches (0 to 1)."""
     communication: float
@@ -71,6 +71,9 @@ def rates(
             "inference": acting / workers,
             "learner": spent("rollout", ["token_wait"]) / workers,
         }
+    # A wait is counted when it ends, so one that began before the first snapshot is too long here.
+    whole = max(sum(shares.values()), 1.0)
+    shares = {name: share / whole for name, share in shares.items()}
     return Rates(
         seconds=seconds,
         steps=steps,
@@ -80,6 +83,20 @@ def rates(
         learner_wait=learner_wait,
         communication=spent("policy", COMMUNICATING) / acted if acted else 0.0,
     )
+
+
+def percentages(shares: Mapping[str, float]) -> dict[str, int]:
+    """`shares` (0 to 1, together at most 1) as whole numbers that add up to 100.
+
+    What is left to 100, if it is at least 1, is called other.
+    """
+    exact = {name: 100 * share for name, share in shares.items()}
+    exact["other"] = 100 - sum(exact.values())
+    rounded = {name: int(value) for name, value in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: rounded[name] - exact[name])
+    for name in by_remainder[: 100 - sum(rounded.values())]:
+        rounded[name] += 1
+    return {name: value for name, value in rounded.items() if name != "other" or value}
 
 
 def _spent(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cli.background_evaluation import Result
-from cli.display import PlainDisplay, Status, duration
+from cli.display import PlainDisplay, Status, duration, has_frames
 from cli.metrics_writer import MetricsWriter
-from cli.rates import Rates, rates
+from cli.rates import Rates, percentages, rates
 from cli.recent_games import RecentGames
 from sampler.learner.metrics import Alarms
 from sampler.learner.trainer import Progress
@@ -37,8 +37,12 @@ class Reporter:
         started: float,
         log_every: float,
         total_seconds: float | None,
+        filling: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
-        """started: time.monotonic() of the command's start; log_every, total_seconds: seconds."""
+        """started: time.monotonic() of the command's start; log_every, total_seconds: seconds.
+
+        filling: steps in the replay and those that learning starts with, while it has not started.
+        """
         self._sampler = sampler
         self._serial = sampler.config.serial
         self._rates = partial(rates, serial=self._serial, local=not sampler.config.policy_workers)
@@ -47,6 +51,8 @@ class Reporter:
         self._started = started
         self._log_every = log_every
         self._total_seconds = total_seconds
+        self._filling = filling
+        self._pace: tuple[float, int] | None = None  # time and steps when learning had started
         self._alarms = Alarms(sampler.action_space)
         self._games = RecentGames(GAMES, sampler.stats)
         self._updates: dict[str, list[float]] = {}
@@ -62,6 +68,9 @@ class Reporter:
         """Take one batch's progress in; show and write if it is time."""
         if self._is_first:
             self._begin(progress)
+        if self._pace is None and not self._filling():
+            stats = self._sampler.stats()
+            self._pace = stats["time"], stats["steps"]
         self._games.add(progress.episodes)
         for name, value in progress.metrics.items():
             self._updates.setdefault(name, []).append(value)
@@ -79,11 +88,13 @@ class Reporter:
     def _begin(self, progress: Progress) -> None:
         """At the first batch: from here on speeds are measured, so they do not count the start."""
         self._is_first = False
-        self._first = self._sampler.stats()
+        self._first = self._logged = self._sampler.stats()
         self._window = deque([self._first])
         self._shown = time.monotonic()
         waited = self._shown - self._started - progress.learner_update
         self._display.message(f"first batch {waited:.1f} s after the start of the command")
+        if self._filling():
+            self._show(progress)
 
     def finish(self, progress: Progress) -> None:
         """Write a last row if anything came since the one before."""
@@ -127,15 +138,16 @@ class Reporter:
     def summary(self, progress: Progress) -> list[str]:
         """What the run came to, as lines."""
         speed = self._rates(self._first, self._sampler.stats())
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in speed.shares.items())
+        shares = ", ".join(f"{name} {n}%" for name, n in percentages(speed.shares).items())
         last, score = self._games.last, self._games.last.mean_score
         games = f"last {last.games} of {self._games.all.games:,} whole games"
         whose = "the time" if self._serial else "the rollout workers' time"
         shown_score = "-" if score is None else f"{score:,.2f} ({games})"
         lag = "-" if self._lag is None else f"{self._lag:.2f} versions (max {self._lag_max:.0f})"
+        frames = [f"  FPS            {speed.fps:,.0f} emulator frames per second"]
         return [
             f"trained {progress.steps:,} steps in {duration(progress.seconds)}",
-            f"  FPS            {speed.fps:,.0f} emulator frames per second",
+            *(frames if has_frames(speed.fps, speed.sps) else []),
             f"  SPS            {speed.sps:,.0f} agent steps per second",
             f"  mean raw score {shown_score}",
             f"  lag            {lag}",
@@ -158,7 +170,7 @@ class Reporter:
                 steps=progress.steps,
                 total_steps=progress.total_steps,
                 seconds=progress.seconds,
-                seconds_left=self._seconds_left(progress, speed),
+                seconds_left=self._seconds_left(progress),
                 fps=speed.fps,
                 sps=speed.sps,
                 mean_return=self._games.last.mean_score,
@@ -168,6 +180,7 @@ class Reporter:
                 lag_max=self._lag_max,
                 bottleneck=speed.bottleneck,
                 evaluated=self._evaluated,
+                filling=self._filling(),
             )
         )
 
@@ -180,10 +193,15 @@ class Reporter:
         self._window.append(stats)
         return speed
 
-    def _seconds_left(self, progress: Progress, speed: Rates) -> float | None:
+    def _seconds_left(self, progress: Progress) -> float | None:
+        """At the mean speed since learning started: that of a few seconds jumps with the batches,
+        and a replay is filled faster than it is learned from."""
         left = []
-        if progress.total_steps is not None and speed.sps > 0:
-            left.append(max(progress.total_steps - progress.steps, 0) / speed.sps)
+        stats = self._sampler.stats()
+        if self._pace is not None and progress.total_steps is not None:
+            seconds, steps = stats["time"] - self._pace[0], stats["steps"] - self._pace[1]
+            if steps > 0:
+                left.append(max(progress.total_steps - progress.steps, 0) * seconds / steps)
         if self._total_seconds is not None:
             left.append(max(self._total_seconds - progress.run_seconds, 0.0))
         return min(left, default=None)

@@ -6,7 +6,7 @@ runs/{env}__{algo}__{seed}__{time}/
     metrics.csv    one row per report, and the same numbers as TensorBoard events
     checkpoints/   plain tensors and numbers
     log.txt        what was printed, with times; rotated
-runs/latest        a link to the newest run
+runs/latest        a link to the newest run that has learned and saved something
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class RunFolder:
 
     @classmethod
     def create(cls, root: str | Path, env: str, algo: str, seed: int) -> RunFolder:
-        """Make a new folder under `root` and point `root/latest` at it.
+        """Make a new folder under `root`; `link_latest` points `root/latest` at it.
 
         Raises ConfigError where the folder cannot be made; an existing one is never used.
         """
         root = Path(root)
+        _check_link(root / "latest")
         name = f"{_file_name(env)}__{algo}__{seed}__{time.strftime('%Y%m%d-%H%M%S')}"
         path = _new_directory(root, name)
         run = cls(path)
         run.checkpoints.mkdir()
-        _link_latest(root, path)
         return run
 
     @classmethod
@@ -176,13 +176,17 @@ def _new_directory(root: Path, name: str) -> Path:
     raise ConfigError(f"run_dir={str(root)!r} holds a thousand runs of this second already")
 
 
-def _link_latest(root: Path, path: Path) -> None:
-    link = root / "latest"
+def link_latest(path: Path) -> None:
+    """Point the link `latest` beside run folder `path` at it."""
+    temporary = path / ".latest"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(path.name)  # as it is read from where it will be
+    os.replace(temporary, path.parent / "latest")
+
+
+def _check_link(link: Path) -> None:
     if link.exists() and not link.is_symlink():
         raise ConfigError(f"{link} is not a link and would be overwritten; move it away")
-    temporary = path / ".latest"
-    temporary.symlink_to(path.name)  # as it is read from where it will be
-    os.replace(temporary, link)
 
 
 def _write(file: Path, text: str) -> None:

@@ -6,6 +6,7 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from math import ceil, gcd
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,19 @@ from cli.exits import Stopped, StopSignals
 from cli.metrics_writer import MetricsWriter
 from cli.options import Options
 from cli.reporter import Reporter
-from cli.run_folder import RunFolder
+from cli.run_folder import RunFolder, link_latest
+from cli.saver import Saver
 from sampler import seeds
 from sampler.config import SamplerConfig
-from sampler.errors import ConfigError, EnvError, StateError, WorkerError
+from sampler.errors import ConfigError, EnvError, FastrlError, StateError, WorkerError
 from sampler.learner import checkpoint
+from sampler.learner.algorithms.q_learner import QLearner
 from sampler.learner.algorithms.registry import ALGORITHMS
-from sampler.learner.base import Replays
+from sampler.learner.base import Learner, Replays
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.guards import NonFiniteError
 from sampler.learner.threads import LearnerThreads
-from sampler.learner.trainer import STATE, Progress, Trainer
+from sampler.learner.trainer import STATE, Trainer
 from sampler.process.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
 
@@ -63,6 +66,7 @@ def train(
             display.message(f"going on from {path}")
         if advice := crowding(options.sampler_config(options.training.seed), available_cores()):
             display.message(advice)
+        display.phase("starting workers ...")
         sampler, trainer = _start(options, state, display, signals)
         stack.enter_context(sampler)
         check_disk(options, trainer, run)
@@ -75,6 +79,7 @@ def train(
         signals.note = f"saving a checkpoint; to go on: {command[0]} --resume {run.path}"
         steps = None if state is None else state["steps"]
         writer = stack.enter_context(MetricsWriter(run.path, steps, options.logging.tensorboard))
+        writer.hyperparameters(options.as_dict())
         reporter = Reporter(
             sampler,
             display,
@@ -82,8 +87,9 @@ def train(
             started,
             options.logging.log_every,
             options.training.total_seconds,
+            partial(filling, trainer.learner, trainer.learner.updates),
         )
-        _run(options, trainer, _store(options, run, display), reporter, display, signals)
+        _run(options, trainer, _store(options, run, display), run, reporter, display, signals)
 
 
 def _start(
@@ -150,12 +156,21 @@ def _run(
     options: Options,
     trainer: Trainer,
     store: CheckpointStore,
+    run: RunFolder,
     reporter: Reporter,
     display: PlainDisplay,
     signals: StopSignals,
 ) -> None:
     """Train, evaluate and save to the end, or until a signal."""
-    saver = Saver(store, trainer, options.logging.checkpoint_every)
+    logging_options = options.logging
+    saver = Saver(
+        store,
+        trainer,
+        logging_options.checkpoint_every,
+        logging_options.checkpoint_seconds,
+        on_save=partial(link_latest, run.path),
+    )
+    signals.rescue = partial(_rescue, saver, display)
     trainer.hooks = (reporter, saver, *_thread_hooks(trainer))
     with signals.deferred(), ExitStack() as stack:
         evaluation = None
@@ -165,6 +180,7 @@ def _run(
             )
             stack.enter_context(evaluation)
             trainer.hooks += (evaluation,)
+        saver.keep_weights_whole()
         trainer.learner.optimiser.register_step_post_hook(_leave_if_urgent(signals))
         try:
             progress = trainer.run()
@@ -174,11 +190,12 @@ def _run(
             saver.save()  # the learner is as good as before
             raise
         saver.save()
+        display.close()
+        display.message(saver.describe())
         reporter.finish(progress)
         if evaluation is not None and not signals.requested:
             display.message("waiting for the evaluation of the last weights")
             evaluation.finish(lambda: signals.requested)
-        display.close()
         if not signals.requested:
             for line in reporter.summary(progress):
                 display.message(line)
@@ -194,33 +211,24 @@ def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
     return [LearnerThreads(spare, available_cores())]
 
 
-class Saver:
-    """A hook of the Trainer that saves a checkpoint every so many agent steps (0: never).
+def filling(learner: Learner, begun: int) -> tuple[int, int] | None:
+    """Steps in the learner's replay, and those with which it starts; None: it learns already.
 
-    Weights that are not finite are never saved; the guard keeps updates that are not finite away
-    from them.
+    begun: the learner's updates when this run began, which fills the replay anew.
     """
+    if not isinstance(learner, QLearner) or learner.updates > begun:
+        return None
+    stored, wanted = learner.stored_steps, learner.config.learning_starts
+    return (stored, wanted) if stored < wanted else None
 
-    def __init__(self, store: CheckpointStore, trainer: Trainer, every: int) -> None:
-        self._store = store
-        self._trainer = trainer
-        self._every = every
-        self._saved = trainer.progress.steps
 
-    def __call__(self, progress: Progress) -> None:
-        """Save if that many steps have passed since the last time."""
-        if self._every and progress.steps // self._every > self._saved // self._every:
-            self.save()
-
-    def save(self) -> None:
-        """Save now, unless nothing was learned since the last time."""
-        progress = self._trainer.progress
-        if progress.steps > self._saved or not self._store.paths():
-            if (name := self._trainer.learner.non_finite_weight()) is not None:
-                logger.warning("%s is not finite: no checkpoint was saved", name)
-                return
-            self._store.save(self._trainer.state_dict(), progress.steps)
-            self._saved = progress.steps
+def _rescue(saver: Saver, display: PlainDisplay) -> None:
+    """Save while the update at hand goes on, and say what is saved."""
+    try:
+        saver.save()
+    except FastrlError as error:
+        display.warning(str(error))
+    display.message(saver.describe())
 
 
 def _leave_if_urgent(signals: StopSignals) -> Callable[..., None]:

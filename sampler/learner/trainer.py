@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from sampler.errors import BatchTimeout, ConfigError, StateError
@@ -34,13 +35,13 @@ class Progress:
     total_steps: int | None = None
     """Steps at which the run ends; None: at no number of steps."""
     seconds: float = 0.0
-    """Wall time of training, earlier runs included."""
+    """Wall time of training, from the first batch on, earlier runs included."""
     run_seconds: float = 0.0
-    """Wall time since this run began."""
+    """Wall time since this run's first batch."""
     run_steps: int = 0
     """Agent steps learned from since this run began."""
     learner_wait: float = 0.0
-    """Seconds that the learner has waited for batches since this run began."""
+    """Seconds that the learner has waited for batches since this run's first one."""
     learner_update: float = 0.0
     """Seconds that the learner has spent in updates, publishing included, since this run began."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class Trainer:
         hooks: Sequence[Hook] = (),
         stop: threading.Event | None = None,
     ) -> None:
-        """total_seconds: wall time of this run.
+        """total_seconds: wall time of this run, from its first batch on.
 
         Raises ConfigError for an unsuitable sampler, or where the learner does not fit the machine.
         """
@@ -109,7 +110,7 @@ class Trainer:
         """Train to the end; the last progress record. Hooks may take `state_dict()`."""
         sampler, learner = self.sampler, self.learner
         begin = self.progress
-        start = time.monotonic()
+        start: float | None = None  # when the first batch had come
         wait = update = 0.0
         steps, frames, batches = begin.steps, begin.frames, begin.batches
         if begin.batches and not self._published:
@@ -120,9 +121,11 @@ class Trainer:
             asked = time.monotonic()
             batch = self._next_batch(start)
             got = time.monotonic()
-            wait += got - asked
             if batch is None:
                 continue
+            if start is None:
+                start = asked = got
+            wait += got - asked
             try:
                 new = int(batch.mask[:, sampler.config.overlap :].sum())
                 metrics = learner.update(batch, self._publish) | explored
@@ -159,11 +162,11 @@ class Trainer:
         self.sampler.set_epsilon(epsilon)
         return {"charts/epsilon": float(epsilon.mean())}
 
-    def _over(self, start: float) -> bool:
-        late = self.total_seconds is not None and time.monotonic() - start >= self.total_seconds
-        return late or self.stop.is_set() or self.progress.finished
+    def _over(self, start: float | None) -> bool:
+        limit = inf if self.total_seconds is None or start is None else start + self.total_seconds
+        return time.monotonic() >= limit or self.stop.is_set() or self.progress.finished
 
-    def _next_batch(self, start: float) -> Any:
+    def _next_batch(self, start: float | None) -> Any:
         """The next batch, or None when the run is to end while waiting for it."""
         while not self._over(start):
             try:

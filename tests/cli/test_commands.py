@@ -20,13 +20,13 @@ from sampler.learner.checkpoint import CheckpointStore
 ROOT = Path(__file__).parents[2]
 
 
-def command(folder, *arguments, module="train", **variables):
+def command(folder, *arguments, module="train", program=None, **variables):
     """A process of its own, with all of its workers; it may take its time to stop, for the machine
     may be busy."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    program = f"from cli import exits, {module}; exits.GRACE_SECONDS = 60.0; {module}.main()"
+    usual = f"from cli import exits, {module}; exits.GRACE_SECONDS = 60.0; {module}.main()"
     return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-c", program or usual, *arguments],
         cwd=folder,
         env=environment | variables,
         stdout=subprocess.PIPE,
@@ -133,6 +133,42 @@ def test_a_signal_leaves_an_endless_update_and_saves(tmp_path):
     assert process.returncode == 130
     assert err.count("\n") == 1
     assert CheckpointStore(only_run(tmp_path / "runs") / "checkpoints").paths()
+
+
+LATE = """
+import time
+from cli import exits, train
+from sampler.learner.algorithms.appo import APPO
+
+exits.GRACE_SECONDS, update, calls = 0.5, APPO.update, []
+
+def late(self, batch, publish):
+    calls.append(1)
+    if len(calls) == 20:
+        print("the long update begins", flush=True)
+        while True:
+            time.sleep(0.1)
+    return update(self, batch, publish)
+
+APPO.update = late
+train.main()
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_in_an_update_without_end_saves_the_weights_from_before_it(tmp_path):
+    """An update of one long pass never comes to a step of the optimiser, where it could be left."""
+    process = command(tmp_path, *SMALL, program=LATE)
+    wait_for(process, "the long update begins")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    run = only_run(tmp_path / "runs")
+    state, _ = CheckpointStore(run / "checkpoints").load_latest()
+    assert state["batches"] == 19
+    assert f"saved step {state['steps']:,}" in out
+    assert err.count("\n") == 1
+    assert (tmp_path / "runs" / "latest").resolve() == run
 
 
 @pytest.mark.slow

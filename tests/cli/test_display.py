@@ -4,6 +4,7 @@ import io
 import logging
 
 import pytest
+from helpers.processes import wait_until
 
 from cli.display import (
     DisplayHandler,
@@ -42,8 +43,8 @@ def status(**changes):
 
 def test_a_line_has_everything():
     assert status_line(status()) == (
-        "step 50,000/200,000 (25%)  left 1m00s  FPS 10,000  SPS 2,500  return 12.3  "
-        "length 181.0  games 250  lag 1.5 (max 3)  bottleneck environment"
+        "step 50,000/200,000 (25%)  left 1m00s  FPS 10,000 frames/s  SPS 2,500 steps/s  "
+        "return 12.3  length 181.0  games 250  lag 1.5 versions (max 3)  bottleneck environment"
     )
 
 
@@ -84,6 +85,61 @@ def test_a_terminal_gets_a_table_with_messages_above_it(monkeypatch):
     assert "evaluated [something]" in text
     assert "60,000/200,000 (30%)" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
+
+
+def test_frames_are_shown_only_where_a_step_has_several():
+    assert "FPS" not in status_line(status(fps=2_500.0))
+
+
+def test_a_replay_that_is_filled_is_shown():
+    line = status_line(status(filling=(3_710, 20_000)))
+    assert "filling replay 3,710/20,000" in line
+
+
+@pytest.fixture
+def live(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(LiveDisplay, "interval", 0.05)
+    stream = Terminal()
+    with make_display(stream) as display:
+        yield display, stream
+
+
+def test_a_terminal_s_clock_goes_on_between_batches(live):
+    display, stream = live
+    display.update(status(seconds=20.0, seconds_left=60.0))
+    wait_until(lambda: "21s, left 58s" in stream.getvalue(), "the clock")
+
+
+def test_a_phase_is_shown_with_its_time_until_there_is_a_table(live):
+    display, stream = live
+    display.phase("starting workers ...")
+    wait_until(lambda: "starting workers ... 1s" in stream.getvalue(), "the clock")
+    display.update(status())
+    assert "50,000/200,000" in stream.getvalue()
+
+
+def test_what_is_printed_after_the_end_stays_below_the_table(live):
+    display, stream = live
+    display.update(status())
+    display.close()
+    shown = stream.getvalue()
+    display.update(status(steps=70_000))
+    display.message("saved step 70,000")
+    assert stream.getvalue() == shown + "saved step 70,000\n"
+
+
+def test_long_lines_break_between_words_and_paths_nowhere(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    path = "/a/very/long/path/" + "x" * 60
+    with make_display(stream) as display:
+        display.message(f"some words come before the path and it is {path}")
+    assert path in stream.getvalue()
+    assert [line.rstrip() for line in stream.getvalue().splitlines()][:1] == [
+        "some words come before the path and it"
+    ]
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):

@@ -156,3 +156,33 @@ def test_tensorboard_events_carry_the_same_tags_and_steps(tmp_path):
         for value in event.summary.value
     }
     assert found == {"charts/SPS": (7, 3.0), "losses/a": (7, 0.5)}
+
+
+def test_rows_stay_in_order_when_an_evaluation_comes_late(tmp_path):
+    with MetricsWriter(tmp_path, tensorboard=False) as writer:
+        for step in (100, 200, 300):
+            writer.write(step, 1.0, {"charts/SPS": 1.0})
+        writer.write(150, 1.0, {"eval/episodic_return": 7.0})
+        writer.write(400, 1.0, {"charts/SPS": 2.0})
+    _, rows = read_rows(tmp_path / "metrics.csv")
+    assert [row["step"] for row in rows] == ["100", "150", "200", "300", "400"]
+    assert rows[1]["eval/episodic_return"] == "7"
+
+
+def test_tensorboard_gets_the_hyperparameters(tmp_path):
+    from tensorboardX.proto.event_pb2 import Event
+
+    with MetricsWriter(tmp_path) as writer:
+        writer.hyperparameters({"learner": {"learning_rate": 0.25}, "seed": 3})
+    (file,) = tmp_path.glob("events.*")
+    data = file.read_bytes()
+    texts = []
+    while data:
+        size = int.from_bytes(data[:8], "little")
+        for value in Event.FromString(data[12 : 12 + size]).summary.value:
+            texts.append((value.tag, value.tensor.string_val[0].decode()))
+        data = data[16 + size :]
+    (text,) = texts
+    assert text[0].startswith("hyperparameters")
+    assert "|learner.learning_rate|0.25|" in text[1]
+    assert "|seed|3|" in text[1]

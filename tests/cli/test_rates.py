@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.rates import rates
+from cli.rates import percentages, rates
 
 
 def snapshot(time, steps, workers, waited=0.0):
@@ -69,6 +69,30 @@ def test_workers_that_choose_their_own_actions_spend_their_own_time_on_it():
     assert dict(result.shares) == pytest.approx(
         {"environment": 0.2, "inference": 0.55, "learner": 0.1}
     )
+
+
+def test_a_wait_that_began_before_the_window_is_no_share_above_one():
+    before = snapshot(100.0, 500, [(1, 1, 1)])
+    after = snapshot(102.0, 600, [(2, 16, 1)])
+    result = rates(before, after)
+    assert sum(result.shares.values()) == pytest.approx(1.0)
+    assert result.bottleneck == "inference"
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ((1 / 3, 1 / 3, 1 / 3), [34, 33, 33]),
+        ((0.03, 0.14, 0.83), [3, 14, 83]),
+        ((0.1, 0.8, 0.0), [10, 80, 0, 10]),
+        ((0.0, 0.0, 0.0), [0, 0, 0, 100]),
+    ],
+)
+def test_percentages_add_up_to_100(shares, expected):
+    shown = percentages(dict(zip(("environment", "inference", "learner"), shares, strict=True)))
+    assert sorted(shown.values()) == sorted(expected)
+    assert sum(shown.values()) == 100
+    assert ("other" in shown) == (len(expected) == 4)
 
 
 def test_equal_snapshots_do_not_divide_by_zero():

@@ -24,9 +24,10 @@ class FakeSampler:
 
     def __init__(self):
         self.clock = 1000.0
+        self.idle = 0.0
 
     def stats(self):
-        elapsed = self.clock - 1000.0
+        elapsed = max(self.clock - 1000.0 - self.idle, 0.0)
         return {
             "time": self.clock,
             "steps": int(100 * elapsed),
@@ -105,7 +106,9 @@ def test_a_line_every_ten_seconds(setup):
     lines = setup.stream.getvalue().splitlines()
     assert lines[0] == "first batch 3.0 s after the start of the command"
     assert len(lines) == 4
-    assert lines[1].startswith("step 1,100/2,000 (55%)  left 9s  FPS 400  SPS 100  return 6.0")
+    assert lines[1].startswith(
+        "step 1,100/2,000 (55%)  left 9s  FPS 400 frames/s  SPS 100 steps/s  return 6.0"
+    )
     assert "bottleneck inference" in lines[1]
 
 
@@ -121,7 +124,8 @@ def test_the_summary_leaves_the_start_out(setup):
         "100 agent steps per second",
         "5.00 (last 2 of 2 whole games)",
         "1.50 versions (max 3)",
-        "inference (environment 10%, inference 80%, learner 0% of the rollout workers' time)",
+        "inference (environment 10%, inference 80%, learner 0%, other 10% "
+        "of the rollout workers' time)",
     ):
         assert part in text
 
@@ -137,6 +141,25 @@ def test_what_goes_wrong_is_said_once(setup, capsys):
     for step in range(1, 200):
         batch(setup, 0.01, step, {"losses/entropy": 0.0})
     assert capsys.readouterr().err.count("warning: entropy is gone") == 1
+
+
+def test_the_first_row_leaves_the_start_out(setup):
+    setup.sampler.idle = 50.0  # seconds in which workers start and nothing is stepped
+    batch(setup, 50, 100, {})
+    batch(setup, 6, 700, {})
+    (row,) = rows(setup)
+    assert float(row["charts/SPS"]) == pytest.approx(100.0)
+
+
+def test_time_left_is_steady_while_a_replay_is_filled_and_after(setup):
+    setup.reporter._filling = lambda: (100, 2000)
+    batch(setup, 20, 1000, {})
+    batch(setup, 11, 1100, {})
+    assert "filling replay 100/2,000  left -" in setup.stream.getvalue()
+    setup.reporter._filling = lambda: None
+    batch(setup, 1, 1200, {})
+    batch(setup, 10, 1400, {})
+    assert "left 6s" in setup.stream.getvalue().splitlines()[-1]  # at 100 steps a second
 
 
 def test_the_last_row_is_written_once(setup):

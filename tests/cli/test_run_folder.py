@@ -7,7 +7,7 @@ import os
 import pytest
 
 from cli import run_folder
-from cli.run_folder import RunFolder, find_run, read_config
+from cli.run_folder import RunFolder, find_run, link_latest, read_config
 from sampler.errors import ConfigError, FastrlError
 
 
@@ -15,6 +15,7 @@ def create(root, env="CartPole-v1"):
     run = RunFolder.create(root, env, "appo", 1)
     run.save_config({"seed": 1})
     run.note_command(["fastrl-train", "--seed", "1"])
+    link_latest(run.path)
     return run
 
 
@@ -25,6 +26,12 @@ def test_new_folder_holds_config_and_command_and_is_latest(tmp_path):
         assert run.command_file.read_text().rstrip().endswith("fastrl-train --seed 1")
         assert run.checkpoints.is_dir()
         assert (tmp_path / "latest").resolve() == run.path
+
+
+def test_a_new_folder_is_not_latest_before_something_is_saved(tmp_path):
+    with create(tmp_path) as first, RunFolder.create(tmp_path, "CartPole-v1", "appo", 2) as second:
+        assert second.path != first.path
+        assert (tmp_path / "latest").resolve() == first.path
 
 
 def test_slashes_in_an_id_do_not_make_folders(tmp_path):

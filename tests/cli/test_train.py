@@ -14,6 +14,7 @@ import torch
 from helpers.runs import SMALL, only_run, rows_of, words
 
 from cli import evaluate, train, training
+from cli.saver import Saver
 from cli.training import crowding, resumed_seed
 from sampler.config import SamplerConfig
 from sampler.learner.algorithms.appo import APPO, APPOConfig
@@ -41,7 +42,15 @@ def test_a_run_leaves_a_complete_folder_and_a_summary(tmp_path, capfd):
     out, err = capfd.readouterr()
     assert err == ""
     assert "\x1b" not in out
-    for word in ("appo with settings for", "first batch", "FPS", "SPS", "lag", "bottleneck"):
+    assert f"saved step {int(rows_of(only_run(tmp_path))[-1]['step']):,}" in out
+    for word in (
+        "starting workers",
+        "appo with settings for",
+        "first batch",
+        "SPS",
+        "lag",
+        "bottleneck",
+    ):
         assert word in out
     assert re.search(r"mean raw score \d", out)
     run = only_run(tmp_path)
@@ -230,7 +239,7 @@ def test_after_a_last_update_that_was_not_finite_the_clean_weights_are_saved(
     tmp_path, appo_trainer
 ):
     store = CheckpointStore(tmp_path)
-    saver = training.Saver(store, appo_trainer, 10)
+    saver = Saver(store, appo_trainer, 10)
     model = appo_trainer.learner.model
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     loss = sum(weight.sum() for weight in model.parameters()) * float("nan")
@@ -243,7 +252,7 @@ def test_after_a_last_update_that_was_not_finite_the_clean_weights_are_saved(
 
 def test_weights_that_are_not_finite_are_not_saved_and_that_is_said(tmp_path, appo_trainer, caplog):
     store = CheckpointStore(tmp_path)
-    saver = training.Saver(store, appo_trainer, 10)
+    saver = Saver(store, appo_trainer, 10)
     name, weight = next(appo_trainer.learner.model.named_parameters())
     clean = weight.detach().clone()
     with torch.no_grad():

@@ -131,8 +131,18 @@ def test_a_hook_can_stop_and_time_is_a_limit(sampler_and_learner):
     stop = threading.Event()
     Trainer(sampler, learner, hooks=[lambda progress: stop.set()], stop=stop).run()
     assert sampler.taken == 1
+    assert 0.05 <= Trainer(sampler, learner, total_seconds=0.05).run().seconds < 5.0
+
+
+def test_the_time_limit_counts_training_and_not_the_wait_for_the_first_batch(sampler_and_learner):
+    sampler, learner = sampler_and_learner()
     sampler.ready = False
-    assert Trainer(sampler, learner, total_seconds=0.05).run().steps == 0
+    timer = threading.Timer(0.5, lambda: setattr(sampler, "ready", True))
+    timer.start()
+    last = Trainer(sampler, learner, total_seconds=0.1).run()
+    timer.join()
+    assert last.steps > 0
+    assert last.seconds < 0.4
 
 
 def test_the_batch_is_released_when_an_update_fails(sampler_and_learner):
