@@ -14,7 +14,7 @@ from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboardX.proto.tensor_pb2 import TensorProto
 from tensorboardX.record_writer import masked_crc32c
 
-from cli.metrics_writer import write_all
+from cli.files import write_all
 
 
 class EventFile:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cli.files import write_all
 from sampler.errors import FastrlError, one_line
 
 COLUMNS = (
@@ -153,12 +154,6 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def write_all(file: io.FileIO, data: bytes) -> None:
-    """Write `data` to an unbuffered file: nothing is left for its close to fail at."""
-    while data:
-        data = data[file.write(data) :]
 
 
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:

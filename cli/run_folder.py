@@ -24,7 +24,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from cli.metrics_writer import write_all
+from cli.files import write_all
 from sampler.errors import ConfigError, FastrlError
 
 LOG_BYTES = 5_000_000  # bytes in log.txt before it becomes log.txt.1

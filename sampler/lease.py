@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-logger = logging.getLogger("sampler")
+logger = logging.getLogger("fastrl")
 
 
 class Event(Protocol):
