@@ -41,7 +41,9 @@ def test_the_commands_that_it_shows_are_understood():
     from cli.evaluating import EvaluateOptions
     from cli.options import parse_options
 
-    commands = re.findall(r"^    .*?\b(fastrl-train|fastrl-eval) (.+)$", README, re.MULTILINE)
+    commands = re.findall(
+        r"^    (?:pip .* && )?(fastrl-train|fastrl-eval) (.+)$", README, re.MULTILINE
+    )
     training = [arguments.split() for name, arguments in commands if name == "fastrl-train"]
     assert training
     for arguments in training:
