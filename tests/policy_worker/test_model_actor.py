@@ -82,9 +82,7 @@ def actor_for(model: nn.Module, shared: Shared, seed: int = 0) -> ModelActor:
     weights = WeightStore(shared.arena)
     spaces = OBSERVATIONS, ACTIONS
     device, precision = torch.device("cpu"), torch.float32
-    return ModelActor(
-        as_policy_model(model), shared, weights, 1, *spaces, device, precision, seed
-    )
+    return ModelActor(as_policy_model(model), shared, weights, 1, *spaces, device, precision, seed)
 
 
 def publish(model: nn.Module, shared: Shared) -> int:
@@ -161,9 +159,7 @@ def test_each_lane_explores_as_much_as_its_own_epsilon_says():
     shared = shared_for(model, outputs={"log_probs": (), "q_values": (3,)})
     shared.epsilon[:] = [1, 1, 1, 1, 0, 1, 0, 1]
     actor = actor_for(model, shared)
-    drawn = [
-        actor.act(requests_of([1, 0], [0, 0]), inputs_of(4))[0]["actions"] for _ in range(200)
-    ]
+    drawn = [actor.act(requests_of([1, 0], [0, 0]), inputs_of(4))[0]["actions"] for _ in range(200)]
     lanes = dict(zip([6, 7, 4, 5], np.transpose(drawn), strict=True))
     for lane in (4, 6):
         assert set(lanes[lane].tolist()) == {7}
@@ -240,6 +236,21 @@ def test_a_group_is_known_from_its_first_row_on(counting):
     assert actor.knows(later).tolist() == [False, True]
 
 
+def test_masks_and_previous_actions_are_asked_for_where_there_are_any():
+    model = Linear()
+    actor = actor_for(model, shared_for(model, action_mask_size=3, previous=True))
+    names = ["obs", "age", "action_mask", "previous_actions", "previous_rewards"]
+    assert actor.inputs == names
+    inputs = inputs_of(2, obs=1.0) | {
+        "action_mask": np.array([[True, False, False], [False, True, False]]),
+        "previous_actions": np.array([5, 6]),
+        "previous_rewards": np.zeros(2, np.float32),
+    }
+    fields, _ = actor.act(requests_of([0], [0]), inputs)
+    assert fields["actions"].tolist() == [5, 6]  # the only ones that are allowed
+    np.testing.assert_allclose(fields["log_probs"], 0.0, atol=1e-6)
+
+
 def test_a_model_without_state_knows_everybody():
     model = Linear()
     actor = actor_for(model, shared_for(model))
@@ -258,7 +269,9 @@ def test_the_same_actions_follow_from_a_saved_state(counting):
     expected = take(actor, range(3, 20))
     other.load_state_dict(to_arrays(state))
     assert other.knows(requests_of([0, 1], [3, 3])).tolist() == [True, False]
-    for (fields, beginnings), (again, begun) in zip(expected, take(other, range(3, 20)), strict=True):
+    for (fields, beginnings), (again, begun) in zip(
+        expected, take(other, range(3, 20)), strict=True
+    ):
         for name in fields:
             np.testing.assert_array_equal(fields[name], again[name])
         assert (beginnings is None) == (begun is None)
