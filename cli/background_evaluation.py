@@ -80,7 +80,8 @@ class BackgroundEvaluation:
         self._warn = warn
         self._candidate = store.folder / CANDIDATE
         self._next = (trainer.progress.steps // self._every + 1) * self._every
-        self._best = self._best_so_far()
+        self.best = self._best_so_far()
+        """The highest mean greedy score of the run; None before there is one."""
         self._running: tuple[int, float] | None = None  # steps and seconds of the candidate
         self._began = 0.0  # when that was sent
         self._process: Any = None
@@ -137,9 +138,9 @@ class BackgroundEvaluation:
             self._warn(f"the evaluation of step {steps:,} failed: {answer}")
             return
         greedy, sampled = answer
-        best = self._best is None or greedy.mean > self._best
+        best = self.best is None or greedy.mean > self.best
         if best:
-            self._best = greedy.mean
+            self.best = greedy.mean
             state = checkpoint.load(self._candidate)
             state["evaluation"] = {"steps": steps, "score": greedy.mean}
             self._store.save_best(state)

@@ -16,6 +16,7 @@ from helpers.processes import PATIENCE, open_files, wait_until, workers_of
 from helpers.samplers import PROCESSES, use_up
 
 from sampler import BatchTimeout, FastrlError, Sampler
+from sampler.shm.counters import Stage
 
 
 def test_closing_twice_and_using_a_closed_sampler():
@@ -50,7 +51,7 @@ def test_closing_from_another_thread_ends_a_waiting_get_batch():
 
         thread = threading.Thread(target=wait)
         thread.start()
-        wait_until(lambda: sampler._counters["stage"] == 1, "the wait")
+        wait_until(lambda: sampler.stats()["learner"]["stage"] == Stage.WAITING, "the wait")
         sampler.close()
         thread.join(PATIENCE)
         assert not thread.is_alive()
@@ -79,22 +80,28 @@ def test_two_samplers_beside_each_other():
         run_counter(second, 500)
 
 
+def shared_memories():
+    """How many descriptors this process has of samplers' memory."""
+    return sum(name.startswith("/memfd:fastrl") for name in open_files())
+
+
 def test_a_close_that_is_interrupted_leaves_nothing(monkeypatch):
     """Ctrl-C once more, while it waits for the workers."""
     sampler = Sampler(PROCESSES)
     sampler.get_batch(timeout=PATIENCE)
+    during = shared_memories()
 
     def interrupted(timeout):
         raise KeyboardInterrupt
 
-    watcher = sampler._workers.supervisor._thread
+    (watcher,) = (t for t in threading.enumerate() if t.name == "fastrl supervisor")
     monkeypatch.setattr(watcher, "is_alive", lambda: True)  # it may have ended by then
     monkeypatch.setattr(watcher, "join", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sampler.close()
     assert sampler.closed
     assert workers_of() == []
-    assert sampler._shared.arena.fd == -1
+    assert shared_memories() == during - 1  # the other is the mapping's
 
 
 def test_an_error_of_the_caller_closes_everything():

@@ -36,10 +36,25 @@ def test_the_custom_learner_runs_and_learns(tmp_path):
     assert float(mean_return) > 100  # a random policy gets about 22
 
 
-def test_the_main_commands_are_on_the_first_screen():
-    first_screen = "\n".join(README.splitlines()[:25])
-    assert "fastrl-train --env BreakoutNoFrameskip-v4 --workers 32" in first_screen
-    assert 'pip install -e ".[test]" && pytest' in first_screen
+def test_the_commands_that_it_shows_are_understood():
+    from cli.command_line import flags
+    from cli.evaluating import EvaluateOptions
+    from cli.options import parse_options
+
+    commands = re.findall(
+        r"^    (?:pip .* && )?(fastrl-train|fastrl-eval) (.+)$", README, re.MULTILINE
+    )
+    training = [arguments.split() for name, arguments in commands if name == "fastrl-train"]
+    assert training
+    for arguments in training:
+        options, _ = parse_options(arguments)
+        assert options.environment.env == arguments[arguments.index("--env") + 1]
+    evaluating = [arguments.split() for name, arguments in commands if name == "fastrl-eval"]
+    assert evaluating
+    known = set(flags(EvaluateOptions()))
+    for run, *arguments in evaluating:
+        assert run == "runs/latest"
+        assert {word for word in arguments if word.startswith("--")} <= known
 
 
 def test_every_flag_named_in_it_exists():

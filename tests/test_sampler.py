@@ -24,7 +24,6 @@ from sampler import (
 )
 from sampler.envs.counter import CounterEnv
 from sampler.shm.counters import Stage
-from sampler.shm.tokens import FINISHED
 
 
 def contents(sampler, batches=3):
@@ -189,14 +188,18 @@ def test_actions_differ_between_lanes_and_policy_workers():
 # ---- pausing
 
 
+def paused(sampler):
+    """Whether no rollout worker steps any more."""
+    return all(worker["stage"] == Stage.PAUSED for worker in sampler.stats()["rollout"])
+
+
 def test_paused_workers_stand_still_and_lose_nothing():
     with Sampler(PROCESSES) as sampler:
         checker = CounterChecker(sampler)
         for _ in range(3):
             checker.add(sampler.get_batch())
             sampler.pause()
-            rows = sampler._shared.counters.rollout
-            wait_until(lambda rows=rows: all(r["stage"] == Stage.PAUSED for r in rows), "the pause")
+            wait_until(lambda: paused(sampler), "the pause")
             steps = sampler.stats()["steps"]
             assert sampler.stats()["steps"] == steps
             sampler.resume()
@@ -410,7 +413,8 @@ def test_a_sampler_reports_the_bytes_of_its_store():
 
 def test_every_finished_row_is_delivered_or_stored():
     with Sampler(SERIAL) as sampler:
+        checker = CounterChecker(sampler)
         for _ in range(4):
-            sampler.get_batch()
-        tokens = sampler._shared.tokens
-        assert ((tokens.status == FINISHED).all(axis=1) == tokens.held.astype(bool)).any()
+            checker.add(sampler.get_batch())
+        checker.drain()
+        checker.check(drained=True)

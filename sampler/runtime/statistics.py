@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
 
 NANO = 1e-9
@@ -15,14 +16,17 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
 
     `games`: how many whole games are over, and the exact sums of their scores, lengths (steps) and
     frames. `games_taken`: the same of those that `Sampler.episodes()` has listed or left out.
-    `episodes_missed`: how many it left out. `epsilon`: the lanes' mean, at present.
+    `episodes_missed`: how many it left out. `epsilon`: the lanes' mean, at present. Of each worker
+    (`rollout`, `policy`) also `stage`, what it is doing now (`sampler.shm.counters.Stage`), and
+    where it has a process of its own the `pid` (else 0), whether that is `ready`, and its
+    `restarts`.
     """
     counters = shared.counters
     # Each word is read once, so that the sums are those of the parts.
     learner = counters.learner.as_dict()
     rollout = [row.as_dict() for row in counters.rollout]
     policy = [row.as_dict() for row in counters.policy]
-    pids = [{"pid": worker["pid"]} for worker in shared.control.workers]
+    processes = [worker.as_dict() for worker in shared.control.workers]
     return {
         "time": time.monotonic(),
         **{
@@ -37,19 +41,20 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
         "restarts": restarts,
         "version": learner["version"],
         "rollout": [
-            pid | _process(row, ("steps", "frames", "episodes"), ("step", "wait", "token_wait"))
-            for pid, row in zip(pids, rollout, strict=False)  # rollout workers come first
+            process | _worker(row, ("steps", "frames", "episodes"), ("step", "wait", "token_wait"))
+            for process, row in zip(processes, rollout, strict=False)  # these come first
         ],
         "policy": [
-            pid
-            | _process(
+            process
+            | _worker(
                 row,
                 ("batches", "observations", "weight_loads"),
                 ("wait", "gather", "inference", "write", "weights"),
             )
-            for pid, row in zip(pids[len(rollout) :], policy, strict=True)
+            for process, row in zip(processes[len(rollout) :], policy, strict=True)
         ],
         "learner": {
+            "stage": Stage(learner["stage"]),
             "batches": learner["batches"],
             "publishes": learner["publishes"],
             "wait_seconds": learner["wait_ns"] * NANO,
@@ -58,10 +63,9 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
     }
 
 
-def _process(
-    row: dict[str, int], counts: tuple[str, ...], times: tuple[str, ...]
-) -> dict[str, Any]:
+def _worker(row: dict[str, int], counts: tuple[str, ...], times: tuple[str, ...]) -> dict[str, Any]:
     return {
+        "stage": Stage(row["stage"]),
         **{name: row[name] for name in counts},
         "seconds": {name: row[f"{name}_ns"] * NANO for name in times},
     }

@@ -102,10 +102,6 @@ class Supervisor:
             self._launch(worker)
         self._thread.start()
 
-    @property
-    def ready(self) -> bool:
-        return all(worker.control["ready"] for worker in self.workers)
-
     def _launch(self, worker: Worker) -> None:
         worker.control["ready"] = 0
         worker.control["restarts"] = worker.restarts

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import os
-import signal
 import time
 from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from helpers.processes import workers_of
 
 from cli.background_evaluation import BackgroundEvaluation, Result
 from cli.options import parse_options
@@ -81,17 +80,17 @@ def test_evaluations_come_when_due_and_keep_the_best(setup):
 @pytest.mark.slow
 def test_the_process_ends_with_the_evaluation(setup, tmp_path):
     setup.batch(100)
-    pid = setup.evaluation._process.pid
+    assert len(workers_of()) == 1
     setup.evaluation.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    assert workers_of() == []
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_a_killed_process_is_reported_and_started_again(setup):
     setup.batch(100)
-    os.kill(setup.evaluation._process.pid, signal.SIGKILL)
+    (process,) = workers_of()
+    process.kill()
     setup.wait()
     assert setup.warnings == [
         "the evaluation of step 100 failed: its process ended with exit code -9"
@@ -114,10 +113,10 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(setup):
 def test_the_best_score_of_a_resumed_run_is_known(tmp_path):
     store = CheckpointStore(tmp_path)
     store.save_best({"evaluation": {"steps": 10, "score": 7.5}})
-    assert Setup(tmp_path).evaluation._best == 7.5
+    assert Setup(tmp_path).evaluation.best == 7.5
     store.best.write_bytes(b"nonsense")
     damaged = Setup(tmp_path)
-    assert damaged.evaluation._best is None
+    assert damaged.evaluation.best is None
     assert "the best checkpoint's score is lost" in damaged.warnings[0]
 
 
@@ -139,7 +138,7 @@ def test_an_evaluation_that_takes_too_long_is_given_up(tmp_path):
     with endless.evaluation as evaluation:
         endless.batch(100)
         evaluation.finish(lambda: False)
-        assert evaluation._process is None
+        assert workers_of() == []
     message = "of step 100 gave no result within eval_timeout=0.5 s; raise it, or have fewer"
     assert [message in warning for warning in endless.warnings] == [True]
     assert endless.results == []

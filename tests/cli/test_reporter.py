@@ -50,10 +50,13 @@ def setup(tmp_path, monkeypatch):
     sampler, stream = FakeSampler(), io.StringIO()
     monkeypatch.setattr(time, "monotonic", lambda: sampler.clock)
     with MetricsWriter(tmp_path, tensorboard=False) as writer:
-        reporter = Reporter(sampler, PlainDisplay(stream), writer, 998.0, 5.0, None)
-        yield SimpleNamespace(
-            sampler=sampler, stream=stream, reporter=reporter, file=tmp_path / "metrics.csv"
+        setup = SimpleNamespace(
+            sampler=sampler, stream=stream, filling=None, file=tmp_path / "metrics.csv"
         )
+        setup.reporter = Reporter(
+            sampler, PlainDisplay(stream), writer, 998.0, 5.0, None, lambda: setup.filling
+        )
+        yield setup
 
 
 def batch(setup, seconds, steps, metrics, *scores):
@@ -152,11 +155,11 @@ def test_the_first_row_leaves_the_start_out(setup):
 
 
 def test_time_left_is_steady_while_a_replay_is_filled_and_after(setup):
-    setup.reporter._filling = lambda: (100, 2000)
+    setup.filling = 100, 2000
     batch(setup, 20, 1000, {})
     batch(setup, 11, 1100, {})
     assert "filling replay 100/2,000  left -" in setup.stream.getvalue()
-    setup.reporter._filling = lambda: None
+    setup.filling = None
     batch(setup, 1, 1200, {})
     batch(setup, 10, 1400, {})
     assert "left 6s" in setup.stream.getvalue().splitlines()[-1]  # at 100 steps a second

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium.utils.seeding import np_random
+from helpers.inspection import advance, finished_rows, waits_for_rows
 
 from sampler import Sampler, SequenceBatch, seeds
 from sampler.envs.counter import counter_reward, decode, intact
 from sampler.shm.store import FRAMES
-from sampler.shm.tokens import FILLING, FINISHED
 
 LANE, EPISODE, STEP, ACTION = range(4)
 
@@ -72,7 +72,7 @@ class CounterChecker:
         """`restarts`: how often a worker may have been restarted, which gives lanes new seeds."""
         self.sampler = sampler
         self.config = config = sampler.config
-        self.spec = sampler._assembly.spec
+        self.spec = sampler.empty_batch().spec
         self.gaps = gaps
         kwargs = config.env_kwargs
         lengths = kwargs.get("min_length", 1), kwargs.get("max_length", 40)
@@ -179,31 +179,17 @@ class CounterChecker:
 
     def wait_for_back_pressure(self) -> None:
         """Until every group waits for rows, so that nothing is stepped any more."""
-        workers, tickets = self.sampler._workers, self.sampler._shared.tokens.ticket
         for _ in range(100_000):
-            if (tickets > 0).all():
+            if waits_for_rows(self.sampler).all():
                 return
-            workers.check()
-            workers.wait(0.01)
-        raise AssertionError(f"some group never waits for rows: {tickets}")
+            advance(self.sampler, timeout=0.01)
+        raise AssertionError(f"some group never waits for rows: {waits_for_rows(self.sampler)}")
 
     def drain(self) -> None:
         """Hold the present batch until nobody can go on, and add all finished rows."""
         self.wait_for_back_pressure()
-        sampler = self.sampler
-        tokens = sampler._shared.tokens
-        assert (tokens.status[tokens.held == 0] != FILLING).all()
-        for buffer in np.flatnonzero(tokens.held == 0).tolist():
-            finished = np.repeat(tokens.status[buffer] == FINISHED, self.spec.rows_per_token)
-            stored = sampler._shared.store.buffer(buffer)
-            self.add(
-                SequenceBatch(
-                    {name: array[finished] for name, array in stored.items()},
-                    self.spec,
-                    sampler.observation_space,
-                    sampler.action_space,
-                )
-            )
+        for rows in finished_rows(self.sampler):
+            self.add(rows)
 
     def check(self, drained: bool = False) -> None:
         """Check that the rows of each lane follow one another with nothing lost or doubled.

@@ -11,6 +11,8 @@ from typing import Any
 
 import psutil
 
+from sampler import Sampler
+
 PATIENCE = 60.0  # seconds that anything may take on a busy machine before a test fails
 
 
@@ -47,6 +49,22 @@ def workers_of(pid: int | None = None) -> list[psutil.Process]:
         helper = "multiprocessing.forkserver" in line or "multiprocessing.resource_tracker" in line
         found += below if helper else [child, *below]
     return [process for process in found if is_alive(process)]
+
+
+def all_ready(sampler: Sampler) -> bool:
+    """Whether every worker has started, or started again."""
+    stats = sampler.stats()
+    return all(worker["ready"] for worker in stats["rollout"] + stats["policy"])
+
+
+def fork_server(pid: int | None = None) -> psutil.Process:
+    """The fork server of a process."""
+    (server,) = (
+        child
+        for child in psutil.Process(pid).children()
+        if is_alive(child) and "multiprocessing.forkserver" in " ".join(child.cmdline())
+    )
+    return server
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sampler.shm.shared import Shared, Topology
+from sampler.shm.signals import ASKED, ROW, STEP, TOKEN
 from sampler.shm.store import ArraySpec, StoreSpec
 
 NUMBERS = ArraySpec("obs", (2,), np.dtype(np.float32))
@@ -26,3 +27,10 @@ def make_shared(topology=None, sync=False, **changes) -> Shared:
         "outputs": {"log_probs": ()},
     }
     return Shared(StoreSpec(**{**values, **changes}), topology, 0, sync)
+
+
+def ask(shared: Shared, group: int, token: int, step: int, row: int = 0) -> None:
+    """Make the request of a group for its actions at a step of the rows of its token."""
+    words = shared.requests[group]
+    words[TOKEN], words[STEP], words[ROW] = token, step, row
+    words[ASKED] += 1

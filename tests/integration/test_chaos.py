@@ -14,7 +14,6 @@ import time
 import uuid
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import forkserver
 from pathlib import Path
 
 import psutil
@@ -22,7 +21,16 @@ import pytest
 from helpers.counting import CounterChecker
 from helpers.faults import Faulty, LeavesChild, hang, later
 from helpers.models import make_history
-from helpers.processes import PATIENCE, is_alive, marked, open_files, wait_until, workers_of
+from helpers.processes import (
+    PATIENCE,
+    all_ready,
+    fork_server,
+    is_alive,
+    marked,
+    open_files,
+    wait_until,
+    workers_of,
+)
 
 from sampler import Sampler, SamplerConfig
 
@@ -43,9 +51,9 @@ CONFIG = SamplerConfig(
 class Killer(threading.Thread):
     """Kills and stops workers of a sampler at random instants, a number of times."""
 
-    def __init__(self, sampler, times, rows, pause=0.03, seed=0):
+    def __init__(self, sampler, times, kinds=("rollout", "policy"), pause=0.03, seed=0):
         super().__init__(daemon=True)
-        self.rows = rows
+        self.sampler, self.kinds = sampler, kinds
         self.times, self.pause = times, pause
         self.random = random.Random(seed)
         self.killed = set()
@@ -55,7 +63,8 @@ class Killer(threading.Thread):
         done = 0
         while done < self.times:
             time.sleep(self.random.uniform(0, self.pause))
-            pid = self.random.choice(self.rows)["pid"]
+            stats = self.sampler.stats()
+            pid = self.random.choice([w["pid"] for kind in self.kinds for w in stats[kind]])
             if pid == 0 or pid in self.killed:
                 continue  # not started yet
             done += 1
@@ -76,11 +85,9 @@ def survive(sampler, checker, killer):
     killer.start()
     while killer.is_alive():
         checker.add(sampler.get_batch(timeout=PATIENCE))
-    workers = sampler._shared.control.workers
 
     def recovered():
-        ready = all(worker["ready"] for worker in workers)
-        return ready and sampler.stats()["restarts"] == len(killer.killed)
+        return all_ready(sampler) and sampler.stats()["restarts"] == len(killer.killed)
 
     wait_until(recovered, "all workers to be there again")
     for _ in range(3 * sampler.config.batch_buffers):
@@ -113,11 +120,9 @@ def test_workers_are_killed_and_stopped(victims, kills, overlap):
     """ "local": rollout workers that choose their own actions."""
     policy_workers = 0 if victims == "local" else CONFIG.policy_workers
     with Sampler(replace(CONFIG, overlap=overlap, policy_workers=policy_workers)) as sampler:
-        rows = sampler._shared.control.workers
-        if victims != "both":
-            rows = rows[CONFIG.workers :] if victims == "policy" else rows[: CONFIG.workers]
+        kinds = {"both": ("rollout", "policy"), "policy": ("policy",)}.get(victims, ("rollout",))
         checker = CounterChecker(sampler, restarts=kills)
-        survive(sampler, checker, Killer(sampler, kills, rows))
+        survive(sampler, checker, Killer(sampler, kills, kinds))
         assert not checker.given_up
 
 
@@ -128,11 +133,15 @@ def test_the_fork_server_is_killed():
         for _ in range(10):
             checker.add(sampler.get_batch(timeout=PATIENCE))
         pids = [worker.pid for worker in workers_of()]
-        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        fork_server().kill()
         count = CONFIG.workers + CONFIG.policy_workers
         assert len(pids) == count
-        rows = sampler._shared.control.workers
-        while not all(row["restarts"] for row in rows):
+
+        def restarted():
+            stats = sampler.stats()
+            return all(worker["restarts"] for worker in stats["rollout"] + stats["policy"])
+
+        while not restarted():
             checker.add(sampler.get_batch(timeout=PATIENCE))
         for _ in range(30):
             checker.add(sampler.get_batch(timeout=PATIENCE))
@@ -147,7 +156,7 @@ def test_the_fork_server_is_killed():
 def test_workers_are_killed_while_late_rows_are_given_up():
     with Sampler(replace(CONFIG, straggler_timeout=0.05)) as sampler:
         checker = CounterChecker(sampler, gaps=True, restarts=200)
-        survive(sampler, checker, Killer(sampler, 200, sampler._shared.control.workers))
+        survive(sampler, checker, Killer(sampler, 200))
 
 
 @pytest.mark.slow
@@ -157,8 +166,7 @@ def test_policy_workers_with_recurrent_state_are_killed():
     with Sampler(config, make_history) as sampler:
         sampler.get_batch()
         checker = CounterChecker(sampler, gaps=True, restarts=60)
-        killer = Killer(sampler, 20, sampler._shared.control.workers, pause=1.0)
-        survive(sampler, checker, killer)
+        survive(sampler, checker, Killer(sampler, 20, pause=1.0))
         assert checker.given_up == 0
 
 
@@ -295,9 +303,12 @@ def test_a_sampler_whose_workers_hang_can_be_closed():
     """Some in their environments, one stopped; without waiting for any of them for long."""
     config = replace(CONFIG, env=Faulty, env_kwargs={"reward": later(hang)})
     sampler = Sampler(config)
-    rows = sampler._shared.counters.rollout
-    hanging = [row for row in rows if wait_until(lambda row=row: row["steps"] >= 3, "its steps")]
-    os.kill(sampler.stats()["rollout"][rows.index(hanging[0])]["pid"], signal.SIGSTOP)
+
+    def hanging():
+        return all(worker["steps"] >= 3 for worker in sampler.stats()["rollout"])
+
+    wait_until(hanging, "the steps of all workers")
+    os.kill(sampler.stats()["rollout"][0]["pid"], signal.SIGSTOP)
     sampler.close()
     sampler.close()
     assert workers_of() == []
@@ -310,9 +321,7 @@ def test_killed_workers_leave_no_descriptors():
     before = open_files()
     with Sampler(CONFIG) as sampler:
         checker = CounterChecker(sampler, restarts=10)
-        survive(
-            sampler, checker, Killer(sampler, 3, sampler._shared.control.workers[: CONFIG.workers])
-        )
+        survive(sampler, checker, Killer(sampler, 3, ("rollout",)))
     del sampler, checker
     assert open_files() == before
     assert workers_of() == []

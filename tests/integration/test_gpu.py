@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers.inspection import sends_weights_through_device_memory
 
 from sampler import Sampler, SamplerConfig
 from sampler.models import make_distribution
@@ -25,7 +26,7 @@ CONFIG = SamplerConfig(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_behaviour_equals_a_recomputation_on_the_gpu():
     with Sampler(CONFIG) as sampler:
-        assert sampler._assembly.device_weights.is_cuda
+        assert sends_weights_through_device_memory(sampler)
         model = sampler.model.to("cuda")
         sampler.publish(model)
         distribution = make_distribution(sampler.action_space)

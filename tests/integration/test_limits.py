@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from helpers.processes import PATIENCE, open_files, wait_until, workers_of
+from helpers.processes import PATIENCE, all_ready, open_files, wait_until, workers_of
 
 from sampler import Sampler, SamplerConfig
 
@@ -81,7 +81,7 @@ def test_dev_shm_makes_no_difference():
     """Nothing of it is used, by nobody: the shared memory has no name."""
     config = SamplerConfig(env="fastrl/Null-v0", rollout=64, inference="random")
     with Sampler(config) as sampler:
-        wait_until(lambda: sampler._workers.supervisor.ready, "all workers")
+        wait_until(lambda: all_ready(sampler), "all workers")
         for pid in (os.getpid(), *(worker.pid for worker in workers_of())):
             maps = Path(f"/proc/{pid}/maps").read_text()
             assert "/memfd:fastrl" in maps

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from helpers.counting import CounterChecker
 from helpers.gated import GatedCounter, reached
+from helpers.inspection import has_given_up
 from helpers.processes import PATIENCE, wait_until
 
 from sampler import Sampler, SamplerConfig, seeds
 from sampler.shm.counters import Stage
-from sampler.shm.tokens import ABANDONED
 
 CONFIG = SamplerConfig(
     env=GatedCounter,
@@ -27,7 +27,8 @@ CONFIG = SamplerConfig(
 # are full again before it comes back.
 IMPATIENT = replace(CONFIG, straggler_timeout=0.02, buffers=2)
 SLOW_LANE = 5
-SLOW_GROUP = 2  # lanes 4 and 5
+SLOW_GROUP = 2
+LANES_OF_SLOW_GROUP = (4, 5)
 
 
 @pytest.fixture
@@ -69,12 +70,6 @@ def stand_still(gate, caplog):
     return wait
 
 
-def given_up(sampler):
-    """Whether the slow lane's rows are."""
-    tokens = sampler._shared.tokens
-    return (tokens._status[tokens.held_by(SLOW_GROUP)] == ABANDONED).any()
-
-
 def delivered(checker):
     """The lanes of which there were rows."""
     return {checker.lane_of[seed] for seed in checker.rows}
@@ -96,19 +91,18 @@ def test_late_rows_are_given_up_masked_and_counted(gate, stand_still, overlap, s
     with Sampler(config) as sampler:
         checker = CounterChecker(sampler, gaps=True)
         batches = stand_still(sampler, checker)
-        while batches < 12 or not given_up(sampler):
+        while batches < 12 or not has_given_up(sampler, SLOW_GROUP):
             checker.add(sampler.get_batch(timeout=PATIENCE))
             batches += 1
             assert batches < 100_000, "no row was given up"
         stats = sampler.stats()
         assert checker.given_up == stats["abandoned_rows"] > 0
         # The group of the slow lane stands still, others go on.
-        slow_group = sampler._shared.topology.lanes_of_group(SLOW_GROUP)
-        assert not delivered(checker) & set(slow_group)
+        assert not delivered(checker) & set(LANES_OF_SLOW_GROUP)
         rows = sum(len(rows) for rows in checker.rows.values())
         assert rows == batches * config.batch - checker.given_up
         gate.touch()
-        take_until_delivered(sampler, checker, slow_group)
+        take_until_delivered(sampler, checker, LANES_OF_SLOW_GROUP)
         for _ in range(12):
             checker.add(sampler.get_batch(timeout=PATIENCE))
         checker.drain()
@@ -124,10 +118,13 @@ def test_without_a_timeout_every_row_is_waited_for(gate, stand_still):
     with Sampler(with_slow_lane(CONFIG, gate)) as sampler:
         checker = CounterChecker(sampler)
         stand_still(sampler, checker)
+
         # A batch waits for the slow lane's row; all other rows are filled meanwhile.
-        others = [sampler._shared.counters.rollout[index] for index in (0, 2)]
-        waiting = Stage.WAITING_FOR_ROWS
-        wait_until(lambda: all(row["stage"] == waiting for row in others), "the others")
+        def others_wait():
+            workers = sampler.stats()["rollout"]
+            return all(workers[index]["stage"] == Stage.WAITING_FOR_ROWS for index in (0, 2))
+
+        wait_until(others_wait, "the others")
         assert sampler.stats()["steps"] > 3 * CONFIG.lanes * CONFIG.rollout / 2
         gate.touch()
         for _ in range(10):
@@ -141,7 +138,7 @@ def test_debug_poison_does_not_disturb_a_late_writer(gate, stand_still):
     with Sampler(with_slow_lane(IMPATIENT, gate, debug=True)) as sampler:
         checker = CounterChecker(sampler, gaps=True)
         stand_still(sampler, checker)
-        while not given_up(sampler):
+        while not has_given_up(sampler, SLOW_GROUP):
             checker.add(sampler.get_batch(timeout=PATIENCE))
         for _ in range(8):
             checker.add(sampler.get_batch(timeout=PATIENCE))

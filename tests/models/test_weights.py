@@ -12,6 +12,7 @@ from torch import nn
 
 from sampler import Sampler, SamplerConfig
 from sampler.learner.algorithms.ppo import PPO, PPOConfig
+from sampler.learner.functional import evaluate_actions
 from sampler.models import ModelConfig, load_weights, make_model
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -88,14 +89,17 @@ def test_a_factory_may_compile_its_model_and_either_form_is_published(make, comp
     def factory(observations, actions):
         return torch.compile(make(observations, actions), backend="eager")
 
-    config = SamplerConfig(env="CartPole-v1", workers=1, batch=8, serial=True, device="cpu")
+    config = SamplerConfig(
+        env="CartPole-v1", workers=1, batch=8, serial=True, device="cpu", precision="float32"
+    )
     with Sampler(config, factory) as sampler:
         assert sampler.publish(sampler.model) == 1
         own = make(sampler.observation_space, sampler.action_space)
         published = torch.compile(own, backend="eager") if compiled else own
         assert sampler.publish(published) == 2
-        sampler.get_batch()
-        loaded = sampler._workers.policy_workers[0].actor.inference.model
-        for name, tensor in loaded.state_dict().items():
-            name = name.replace("_orig_mod.", "").removeprefix("module.")
-            assert torch.equal(tensor, own.state_dict()[name])
+        batch = sampler.get_batch().to("cpu")
+        assert (batch.policy_version == 2).all()
+        with torch.no_grad():
+            log_probs, _, values = evaluate_actions(own, batch)
+        torch.testing.assert_close(batch.values[batch.mask], values[:, :-1][batch.mask])
+        torch.testing.assert_close(batch.log_probs[batch.mask], log_probs[batch.mask])

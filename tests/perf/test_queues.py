@@ -24,8 +24,7 @@ class HeldForEver(Queue):
     """A queue whose user is killed exactly while it holds the lock."""
 
     def use(self):
-        with self.there._rlock:
-            signal.pause()
+        self.there.get()  # holds it as long as nothing comes
 
     def probe(self):
         super().use()

@@ -2,19 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.store import FRAME, make_shared
+from helpers.store import FRAME, ask, make_shared
 
 from sampler.policy_worker.requests import RequestBook, RowAccess, select
 from sampler.shm.shared import Topology
-from sampler.shm.signals import ANSWERED, ASKED, REFUSED, ROW, STEP, TOKEN
+from sampler.shm.signals import ANSWERED, ASKED, REFUSED
 from sampler.shm.store import FRAMES
 from sampler.spaces import frame_stacks
-
-
-def ask(shared, group, token, step, row=0):
-    words = shared.requests[group]
-    words[TOKEN], words[STEP], words[ROW] = token, step, row
-    words[ASKED] += 1
 
 
 @pytest.mark.parametrize("policies", [1, 2])

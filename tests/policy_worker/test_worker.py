@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import threading
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from helpers.policy import policy_context
 from helpers.processes import PATIENCE, wait_until
-from helpers.store import make_shared
+from helpers.store import ask, make_shared
 
-from sampler import SamplerConfig
-from sampler.envs.facts import EnvironmentFacts
 from sampler.policy_worker.worker import PolicyWorker
 from sampler.process.bell import Bell
-from sampler.process.parcel import Parcel
 from sampler.shm.control import STOP
 from sampler.shm.counters import Stage
-from sampler.shm.signals import ANSWERED, ASKED, REFUSED, STEP, TOKEN
-from sampler.worker.context import WorkerContext
-
-FACTS = EnvironmentFacts(gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(9), 1, 1, 0, 0)
+from sampler.shm.signals import ANSWERED, ASKED, REFUSED
 
 
 class Sevens:
@@ -60,18 +54,10 @@ def worker():
     """Policy worker 1 of two, which serves rollout worker 1, and that one's bell."""
     shared = make_shared(state_shape=(2,))
     bell, theirs = Bell(), Bell()
-    setup = Parcel((SamplerConfig("CartPole-v1"), FACTS), "it")
-    context = WorkerContext(1, shared, setup, bell=bell, peer_bells={1: theirs})
-    yield PolicyWorker(context, Sevens()), theirs
+    yield PolicyWorker(policy_context(shared, bell, theirs), Sevens()), theirs
     bell.close()
     theirs.close()
     shared.close()
-
-
-def ask(shared, group, token, step):
-    words = shared.requests[group]
-    words[TOKEN], words[STEP] = token, step
-    words[ASKED] += 1
 
 
 def test_starting_loads_weights_and_says_that_it_is_ready(worker):

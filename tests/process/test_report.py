@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from sampler.errors import ConfigError, EnvError, FastrlError, ModelError, WorkerError, one_line
-from sampler.process.report import error_of, report
+from sampler.process.report import error_of, report, reworded
 from sampler.shm.mailbox import ERROR_BYTES
 
 
@@ -29,6 +31,22 @@ def test_other_errors_are_named_on_one_line():
     assert str(error) == "rollout worker 3: KeyError: 'x'"
     assert str(error_of(reported(ValueError()), EnvError)) == "rollout worker 3: ValueError: "
     assert str(error_of(reported(ValueError("y"), ""), EnvError)) == "ValueError: y"
+
+
+def test_the_other_processes_traceback_is_shown_as_the_cause():
+    error = error_of(reported(KeyError("x")), EnvError)
+    shown = "".join(traceback.format_exception(error))
+    assert "in reported" in shown
+    assert shown.endswith("EnvError: rollout worker 3: KeyError: 'x'\n")
+
+
+def test_other_words_keep_kind_and_traceback():
+    error = error_of(reported(ConfigError("x")), EnvError)
+    other = reworded(error, "gave up after 3 restarts: x")
+    assert type(other) is ConfigError
+    assert str(other) == "gave up after 3 restarts: x"
+    assert other.traceback_text == error.traceback_text
+    assert other.__cause__ is error.__cause__
 
 
 class FastrlLike(FastrlError):

@@ -11,6 +11,8 @@ from sampler.process.resources import (
     available_cores,
     available_processes,
     check_limits,
+    let_threads_sleep,
+    spare_threads,
     thread_environment,
 )
 
@@ -63,6 +65,34 @@ def test_cores_that_slurm_has_given_the_task(groups, eight_cores, monkeypatch, g
 def test_cores_without_a_control_group(groups, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 7})
     assert available_cores() == 3
+
+
+@pytest.mark.parametrize(
+    ("workers", "policy_workers", "threads"),
+    [(2, 1, 3), (2, 0, 6), (2, 5, 1), (8, 1, 1), (20, 1, 1)],
+)
+def test_what_rollout_workers_leave_over_is_shared(
+    groups, eight_cores, workers, policy_workers, threads
+):
+    assert spare_threads(workers, policy_workers) == threads
+
+
+@pytest.mark.parametrize(("given", "policy"), [(None, "passive"), ("active", "active")])
+def test_threads_sleep_unless_the_user_has_them_spin(monkeypatch, given, policy):
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    let_threads_sleep()
+    assert os.environ["OMP_WAIT_POLICY"] == policy
+
+
+def test_the_environment_is_put_back_after_an_error(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    before = dict(os.environ)
+    with pytest.raises(ZeroDivisionError), thread_environment(2):  # noqa: PT012
+        assert os.environ["OMP_NUM_THREADS"] == "2"
+        1 / 0  # noqa: B018
+    assert dict(os.environ) == before
 
 
 def test_threads_are_set_inside_the_block_only(monkeypatch):

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from helpers.counting import CounterChecker, run_counter
 from helpers.faults import Faulty, fail, in_worker, later
-from helpers.processes import PATIENCE, wait_until, workers_of
+from helpers.inspection import failure
+from helpers.processes import PATIENCE, all_ready, wait_until, workers_of
 
 from sampler import EnvError, Sampler, SamplerConfig, WorkerError
 from sampler.runtime import supervisor
@@ -61,8 +62,7 @@ def test_a_worker_that_fails_is_started_again_and_the_error_logged(tmp_path, cap
     with Sampler(config) as sampler, caplog.at_level(logging.WARNING, "fastrl"):
         while sampler.stats()["restarts"] < 1:
             sampler.get_batch(timeout=PATIENCE)
-        workers = sampler._shared.control.workers
-        wait_until(lambda: all(worker["ready"] for worker in workers), "the new worker")
+        wait_until(lambda: all_ready(sampler), "the new worker")
         sample(sampler, 30)
         assert sampler.stats()["restarts"] == 1
         assert sampler.stats()["lost_steps"] <= 2 * 4
@@ -149,7 +149,7 @@ def test_a_failure_is_raised_although_others_go_on():
     with Sampler(replace(CONFIG, max_restarts=0)) as sampler:
         sampler.get_batch(timeout=PATIENCE)
         os.kill(sampler.stats()["rollout"][1]["pid"], signal.SIGKILL)
-        wait_until(lambda: sampler._workers.supervisor.failure, "the failure")
+        wait_until(lambda: failure(sampler), "the failure")
         with pytest.raises((WorkerError, EnvError), match="rollout worker 1"):
             sampler.get_batch()
 
@@ -159,7 +159,7 @@ def test_signals_change_nothing():
     with Sampler(replace(CONFIG, env="fastrl/Counter-v0", batch=4)) as sampler:
         checker = CounterChecker(sampler)
         checker.add(sampler.get_batch(timeout=PATIENCE))
-        wait_until(lambda: sampler._workers.supervisor.ready, "the last worker's start")
+        wait_until(lambda: all_ready(sampler), "the last worker's start")
         for row in sampler.stats()["rollout"] + sampler.stats()["policy"]:
             os.kill(row["pid"], signal.SIGUSR1)
             os.kill(row["pid"], signal.SIGINT)

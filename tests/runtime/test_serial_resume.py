@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from helpers.inspection import advance
 from helpers.models import make_history
 from helpers.q_learning import Noise
 from helpers.samplers import SERIAL
@@ -77,7 +78,7 @@ def test_the_same_batches_follow(changes, model, steps):
     with Sampler(config, model) as sampler:
         take(sampler, 9)
         for _ in range(steps):  # in the middle of rows
-            sampler._workers.wait(0.0)
+            advance(sampler)
         state = through_a_file(sampler.state_dict())
         after = take(sampler, 12)
         final = through_a_file(sampler.state_dict())

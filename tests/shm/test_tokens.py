@@ -209,7 +209,7 @@ class Protocol(RuleBasedStateMachine):
             token = self.filling[group]
             with killed_after(writes):
                 self.pool.finish(token)
-            if self.state[token] == FILLING and self.pool._status[token] == FINISHED:
+            if self.state[token] == FILLING and self.pool.status.flat[token] == FINISHED:
                 self.state[token] = FINISHED  # it died only after that
                 del self.owner[token]
         elif idle:
@@ -232,11 +232,11 @@ class Protocol(RuleBasedStateMachine):
     def pool_and_model_agree(self):
         if not hasattr(self, "pool"):
             return
-        assert self.pool._status.tolist() == self.state
+        assert self.pool.status.ravel().tolist() == self.state
         assert np.flatnonzero(self.pool.held).tolist() == sorted(self.held)
         assert np.argsort(self.pool.turn).tolist() == self.order
         for token, owner in self.owner.items():
-            assert self.pool._owner[token] == owner
+            assert self.pool.owner.flat[token] == owner
         waiting = np.flatnonzero(self.pool.ticket)
         assert waiting[np.argsort(self.pool.ticket[waiting])].tolist() == self.queue
         for group in self.groups:
@@ -361,4 +361,4 @@ def test_an_abandoned_row_stays_with_its_writer_over_many_batches(sync):
             seen.append(taken[1].tolist())
             pool.release(taken[0])
     assert [True, False] in seen
-    assert pool._status[slow] == ABANDONED
+    assert pool.status.flat[slow] == ABANDONED

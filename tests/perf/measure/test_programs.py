@@ -37,13 +37,19 @@ def test_rate_is_taken_between_reports():
     assert report_rate([(10.0, 100), (11.0, 150), (14.0, 300)]) == 50.0
 
 
+def process_of(running: Program) -> psutil.Process:
+    children = psutil.Process().children()
+    (process,) = (child for child in children if child.cmdline() == running.command)
+    return process
+
+
 def wait_until_stopped(pid: int) -> None:
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
 
 
 def test_a_program_is_stopped_between_its_turns():
     with program(COUNTING) as running:
-        process = psutil.Process(running._process.pid)
+        process = process_of(running)
         for _ in range(2):
             wait_until_stopped(process.pid)
             assert process.status() == psutil.STATUS_STOPPED
@@ -71,7 +77,7 @@ if os.fork() == 0:
         time.sleep(1)
 """
     with program(forking + COUNTING) as running:
-        (child,) = psutil.Process(running._process.pid).children()
+        (child,) = process_of(running).children()
     gone, _ = psutil.wait_procs([child], timeout=30)
     assert gone == [child]
 
