@@ -237,6 +237,7 @@ def _main(connection: Connection, options: Options) -> None:
                     lanes=chosen.eval_lanes,
                     seed=seed,
                     greedy=greedy,
+                    max_game_steps=chosen.eval_max_game_steps,
                 )
                 for greedy in (True, False)
             )

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from typing import Any, TypeVar
 
 import tyro
 
+from cli.flag_hints import hint
 from sampler.errors import ConfigError
 
 T = TypeVar("T")
 
 
-def parse(default: T, arguments: Sequence[str], prog: str, description: str) -> T:
+def parse(
+    default: T,
+    arguments: Sequence[str],
+    prog: str,
+    description: str,
+    others: Mapping[str, Sequence[str]] | None = None,
+) -> T:
     """A copy of the dataclass instance `default` with the flags in `arguments` applied.
 
     Every field that is a dataclass is a group in --help. Raises ConfigError, in one line, for an
-    unknown flag or a value that does not fit; --help prints and raises SystemExit.
+    unknown flag or a value that does not fit; --help prints and raises SystemExit. others: flags
+    that exist under another choice, such as of the algorithm, with these choices.
     """
     errors = io.StringIO()
     try:
@@ -39,7 +46,7 @@ def parse(default: T, arguments: Sequence[str], prog: str, description: str) -> 
             raise
         raise ConfigError(_first_sentence(errors.getvalue())) from None
     if unknown:
-        raise ConfigError(_unknown(unknown[0], flags(default), prog))
+        raise ConfigError(_unknown(unknown[0], flags(default), others or {}, prog))
     return parsed
 
 
@@ -64,13 +71,14 @@ def _dashed(name: str) -> str:
     return stem.replace("_", "-") + name[len(stem) :]
 
 
-def _unknown(argument: str, known: list[str], prog: str) -> str:
+def _unknown(
+    argument: str, known: list[str], others: Mapping[str, Sequence[str]], prog: str
+) -> str:
     if not argument.startswith("-"):
         return f"unexpected argument {argument!r}; every setting has a flag, see {prog} --help"
     name = argument.split("=")[0].replace("_", "-")
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean {close[0]}?" if close else f"see {prog} --help"
-    return f"unknown flag {name}; {hint}"
+    remedy = hint(name, known, others) or f"see {prog} --help"
+    return f"unknown flag {name}; {remedy}"
 
 
 def _first_sentence(box: str) -> str:

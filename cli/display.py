@@ -8,7 +8,8 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -68,12 +69,16 @@ class PlainDisplay:
 
     def message(self, text: str) -> None:
         """Print a line, and log it."""
-        print(text, file=self._stream, flush=True)
+        self.notice(text)
         logger.info(text)
 
     def warning(self, text: str) -> None:
         """Print a line that must not be missed. Logging it is the caller's affair."""
         print(f"warning: {text}", file=sys.stderr, flush=True)
+
+    def notice(self, text: str) -> None:
+        """Print a line that the caller has logged."""
+        print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
         """Leave the stream as it was."""
@@ -125,6 +130,9 @@ class LiveDisplay(PlainDisplay):
     def warning(self, text: str) -> None:
         self._print(f"warning: {text}")
 
+    def notice(self, text: str) -> None:
+        self._print(text)
+
     def close(self) -> None:
         with self._lock:
             self._closed.set()
@@ -171,19 +179,38 @@ def make_display(stream: TextIO | None = None) -> PlainDisplay:
 
 
 class DisplayHandler(logging.Handler):
-    """Shows the library's log records of level WARNING and above on a display.
+    """Shows the library's log records on a display: warnings, and who is still starting.
 
+    What has several lines below a warning, such as a traceback, is left to the log file.
     Nothing is shown once `quiet` says so: after a signal, whatever goes wrong no longer matters.
     """
 
     def __init__(self, display: PlainDisplay, quiet: Callable[[], bool] = lambda: False) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__(logging.INFO)
         self._display = display
         self._quiet = quiet
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name != logger.name and not self._quiet():
-            self._display.warning(" ".join(record.getMessage().split()))
+        if record.name == logger.name or self._quiet():
+            return
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            self._display.warning(" ".join(text.split()))
+        elif "\n" not in text:
+            self._display.notice(text)
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """A block in which the library's records come here."""
+        library = logging.getLogger("fastrl")
+        level = library.level
+        library.addHandler(self)
+        library.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            library.removeHandler(self)
+            library.setLevel(level)
 
 
 def later(status: Status, seconds: float) -> Status:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from cli.current_folder import look_in_current_folder
 from cli.exits import StopSignals, leave, run_command
 
 PROG = "fastrl-eval"
@@ -25,6 +26,7 @@ def _evaluate(arguments: Sequence[str], signals: StopSignals) -> int:
     # here, not above: it needs seconds, in which signals already have to end in one line
     from cli.evaluating import evaluate_run
 
+    look_in_current_folder()
     evaluate_run(arguments)
     return 0
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tyro.conf import Positional
 
 from cli.command_line import parse
+from cli.game_counter import GameCounter
 from cli.run_folder import find_run
 from sampler.errors import ConfigError
 
@@ -31,11 +32,13 @@ class EvaluateOptions:
     run_dir: str = "runs"
     """Folder that holds the run folders."""
     checkpoint: str = "latest"
-    """latest, best (by evaluation while training), or a checkpoint's file."""
+    """latest, best (by evaluation while training), or a checkpoint's name or file."""
     episodes: int = 10
     """Whole games in all; every lane plays as many, its first ones."""
     lanes: int = 5
     """Environments side by side."""
+    max_game_steps: int = 1_000_000
+    """Agent steps in which a game must end; a longer one is an error."""
     sampled: bool = False
     """Draw actions from the policy; --greedy, the default, takes the most likely ones."""
     seed: int = 0
@@ -46,7 +49,7 @@ class EvaluateOptions:
     """File to draw the first lane's values and actions to, .png."""
 
     def __post_init__(self) -> None:
-        for name, least in (("episodes", 1), ("lanes", 1), ("seed", 0)):
+        for name, least in (("episodes", 1), ("lanes", 1), ("max_game_steps", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least {least}")
 
@@ -79,6 +82,7 @@ def evaluate_run(arguments: Sequence[str]) -> None:
 
             action = action_components(options.environment.env, options.environment.kwargs())
             plot = stack.enter_context(Plot(chosen.plot, action))
+        games = stack.enter_context(GameCounter(sys.stderr))
         result = options.play(
             state,
             episodes=chosen.episodes,
@@ -87,6 +91,8 @@ def evaluate_run(arguments: Sequence[str]) -> None:
             greedy=not chosen.sampled,
             watch=video,
             trace=plot,
+            progress=games,
+            max_game_steps=chosen.max_game_steps,
         )
     for line in _describe(result, "sampled" if chosen.sampled else "greedy"):
         print(line)
@@ -110,7 +116,8 @@ def _load(folder: Path, which: str) -> tuple[dict[str, Any], Path]:
             f"{folder.name} has no best checkpoint: it was trained without --eval-every; "
             "use --checkpoint latest"
         )
-    file = store.best if which == "best" else Path(which)
+    named = store.folder / which  # as they are printed; a path that is absolute stays itself
+    file = store.best if which == "best" else named if named.is_file() else Path(which)
     return checkpoint.load(file, fields=STATE), file
 
 

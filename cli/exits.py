@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import textwrap
 import threading
 import time
 import traceback
@@ -113,7 +114,7 @@ class StopSignals:
     def _announce(self, line: str) -> None:
         with suppress(Exception):  # whatever is wrong with the terminal, the line comes next
             self.on_exit()
-        os.write(2, line.encode())
+        os.write(2, _wrapped(line).encode())
 
     def _end_late(self) -> None:
         """Save what the command has not, and end without it."""
@@ -129,6 +130,16 @@ class StopSignals:
             self.on_exit()
             sys.stdout.flush()
         os._exit(self.exit_code)
+
+
+def _wrapped(line: str) -> str:
+    """`line` broken between words, and no path in the middle, where stderr is a terminal."""
+    try:
+        width = os.get_terminal_size(2).columns
+    except OSError:
+        return line
+    lines = textwrap.wrap(line, width or 80, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
 
 
 def kill_descendants() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +19,17 @@ import gymnasium as gym
 from torch import nn
 from tyro.conf import OmitArgPrefixes
 
-from cli.command_line import parse
+from cli.command_line import flags, parse
 from cli.run_folder import find_run, read_config
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
-from sampler.evaluation import Decision, Evaluation, evaluate
+from sampler.evaluation import (
+    MAX_GAME_STEPS,
+    Decision,
+    Evaluation,
+    EvaluationProgress,
+    evaluate,
+)
 from sampler.learner.algorithms.registry import ALGORITHMS
 from sampler.learner.base import LearnerConfig
 from sampler.learner.presets import Preset, choose_preset
@@ -157,11 +164,13 @@ class EvaluationOptions:
     """Seed of the evaluation's own streams."""
     eval_timeout: float = 3600.0
     """Seconds after which an evaluation without a result is given up."""
+    eval_max_game_steps: int = MAX_GAME_STEPS
+    """Agent steps in which a game must end; a longer one is an error."""
 
     def __post_init__(self) -> None:
         for name in ("eval_every", "eval_seed"):
             _check(self, name, getattr(self, name) >= 0, "at least 0")
-        for name in ("eval_episodes", "eval_lanes"):
+        for name in ("eval_episodes", "eval_lanes", "eval_max_game_steps"):
             _check(self, name, getattr(self, name) >= 1, "at least 1")
         _check(self, "eval_timeout", self.eval_timeout > 0, "greater than 0")
 
@@ -219,11 +228,14 @@ class Options:
         greedy: bool,
         watch: Callable[[Any], None] | None = None,
         trace: Callable[[Decision], None] | None = None,
+        progress: Callable[[EvaluationProgress], None] | None = None,
+        max_game_steps: int = MAX_GAME_STEPS,
     ) -> Evaluation:
         """Evaluate the model of a checkpoint in this environment, on the CPU.
 
-        watch: called with an environment that renders; trace: with decisions. Raises ConfigError
-        where the weights do not fit, EnvError where the environment fails.
+        watch: called with an environment that renders; trace: with decisions; progress: with how
+        far it has come. Raises ConfigError where the weights do not fit, EnvError where the
+        environment fails or a game does not end in `max_game_steps` agent steps.
         """
         rendering = {} if watch is None else {"render_mode": "rgb_array"}
         return evaluate(
@@ -236,6 +248,8 @@ class Options:
             greedy=greedy,
             watch=watch,
             trace=trace,
+            progress=progress,
+            max_game_steps=max_game_steps,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -266,13 +280,24 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, str]:
         preset = _preset(early)
         default = _with_preset(preset, early)
         line = preset.describe()
-    options = parse(default, _spelled_out(arguments), PROG, DESCRIPTION)
+    others = _flags_of_others(default)
+    options = parse(default, _spelled_out(arguments), PROG, DESCRIPTION, others)
     if not options.environment.env:
         raise ConfigError("--env is missing; give a Gymnasium id, such as --env CartPole-v1")
     options.sampler_config(options.training.seed)  # raises if it cannot work
     if changed := _changes(default, options):
         line += f"; changed: {', '.join(changed)}"
     return options, line
+
+
+def _flags_of_others(options: Options) -> dict[str, list[str]]:
+    """The flags that only other algorithms have, with the names of these."""
+    own, others = flags(options), defaultdict(list)
+    for name, algorithm in ALGORITHMS.items():
+        for flag in flags(replace(options, learner=algorithm.config())):
+            if flag not in own:
+                others[flag].append(name)
+    return others
 
 
 def _changes(default: Options, options: Options) -> list[str]:

@@ -110,6 +110,7 @@ class Reporter:
             "perf/fps": speed.fps,
             "perf/learner_wait": speed.learner_wait,
             "perf/communication_share": speed.communication,
+            "perf/episodes_missed": stats["episodes_missed"] - self._logged["episodes_missed"],
             **{f"perf/{name}_share": share for name, share in speed.shares.items()},
         }
         games = self._games.since

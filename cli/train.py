@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
+from cli.current_folder import look_in_current_folder
 from cli.exits import StopSignals, leave, run_command
 from sampler.process.resources import let_threads_sleep
 
@@ -26,6 +27,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> int:
     let_threads_sleep()
+    look_in_current_folder()
     # here, not above: these need seconds, in which signals already have to end in one line
     from cli.display import make_display
     from cli.options import parse_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -55,8 +56,7 @@ def train(
     """
     with ExitStack() as stack:
         handler = DisplayHandler(display, quiet=signals.event.is_set)
-        logging.getLogger("fastrl").addHandler(handler)
-        stack.callback(logging.getLogger("fastrl").removeHandler, handler)
+        stack.enter_context(handler.attached())
         run: RunFolder | None = None
         state: dict[str, Any] | None = None
         if options.logging.resume:
@@ -64,6 +64,9 @@ def train(
             stack.enter_context(run)
             state, path = _store(options, run, display).load_latest()
             display.message(f"going on from {path}")
+            if state["steps"] >= options.training.total_steps:
+                display.message(finished(state["steps"], resuming(command[0], run.path)))
+                return
         if advice := crowding(options.sampler_config(options.training.seed), available_cores()):
             display.message(advice)
         display.phase("starting workers ...")
@@ -76,7 +79,7 @@ def train(
         run.note_command(command)
         run.start_log()
         display.message(f"writing to {run.path}")
-        signals.note = f"saving a checkpoint; to go on: {command[0]} --resume {run.path}"
+        signals.note = f"saving a checkpoint; to go on: {resuming(command[0], run.path)}"
         steps = None if state is None else state["steps"]
         writer = stack.enter_context(MetricsWriter(run.path, steps, options.logging.tensorboard))
         writer.hyperparameters(options.as_dict())
@@ -90,6 +93,19 @@ def train(
             partial(filling, trainer.learner, trainer.learner.updates),
         )
         _run(options, trainer, _store(options, run, display), run, reporter, display, signals)
+
+
+def resuming(program: str, run: Path) -> str:
+    """The command that goes on with a run, for a shell."""
+    return shlex.join([program, "--resume", str(run)])
+
+
+def finished(steps: int, command: str) -> str:
+    """What is said of a resumed run that has made all its `steps`; `command` resumes it."""
+    return (
+        f"its {steps:,} steps are done, so there is nothing to train; to go on: "
+        f"{command} --total-steps {2 * steps}"
+    )
 
 
 def _start(

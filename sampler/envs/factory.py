@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,14 @@ from sampler.errors import RAISED, ConfigError, EnvError, FastrlError
 from sampler.process import registrations
 
 ALE_ENTRY_POINT = "ale_py.env:AtariEnv"
+MODULES = {
+    "BabyAI-": "minigrid",
+    "MiniGrid-": "minigrid",
+    "MiniWorld-": "miniworld",
+    "Fetch": "gymnasium_robotics",
+    "highway-": "highway_env",
+}
+"""Modules that register well-known ids, by what these begin with."""
 
 
 def make(
@@ -27,11 +36,12 @@ def make(
     whose kwargs are the fields of `AtariProtocol`; nothing needs to be imported or registered for
     them. Other ids, `module:id` included, are made by Gymnasium.
 
-    Raises ConfigError for an unknown id, naming the closest known ones, and EnvError if the
-    constructor raises or a callable returns something that is no environment.
+    Raises ConfigError for an unknown id, naming the closest known ones, and for a keyword that the
+    environment does not have; EnvError if the constructor raises anything else, or a callable
+    returns something that is no environment.
     """
     if not isinstance(env, str):
-        return _checked(_name(env), partial(env, **kwargs))
+        return _checked(_name(env), partial(env, **kwargs), kwargs)
     if ":" in env:
         module, _, env = env.partition(":")
         _import(module)
@@ -40,8 +50,8 @@ def make(
     if spec.entry_point == ALE_ENTRY_POINT and not _skips_at_random(spec):
         from sampler.envs.atari import make_atari
 
-        return _checked(env, partial(make_atari, spec, **kwargs))
-    return _checked(env, partial(gym.make, spec, disable_env_checker=True, **kwargs))
+        return _checked(env, partial(make_atari, spec, **kwargs), kwargs)
+    return _checked(env, partial(gym.make, spec, disable_env_checker=True, **kwargs), kwargs)
 
 
 def _spec(env_id: str) -> EnvSpec:
@@ -60,7 +70,13 @@ def _skips_at_random(spec: EnvSpec) -> bool:
 
 
 def _closest(env_id: str) -> str:
-    """A remedy: up to three registered ids that resemble `env_id`, ignoring case."""
+    """A remedy: the module that registers `env_id`, or up to three registered ids that resemble it,
+    ignoring case."""
+    for beginning, module in MODULES.items():
+        if env_id.startswith(beginning) and module not in sys.modules:
+            missing = importlib.util.find_spec(module) is None
+            install = f" (after pip install {module})" if missing else ""
+            return f"; did you mean {module}:{env_id}{install}?"
     known = {
         name.lower(): name for name, spec in gym.registry.items() if not _skips_at_random(spec)
     }
@@ -74,17 +90,28 @@ def _import(module: str) -> None:
     try:
         importlib.import_module(module)
     except RAISED as error:
-        raise ConfigError(f"env module {module!r} cannot be imported: {_line(error)}") from error
+        absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
+        remedy = "; install it, or start from the folder that holds it" if absent else ""
+        raise ConfigError(
+            f"env module {module!r} cannot be imported: {_line(error)}{remedy}"
+        ) from error
 
 
 def _checked(
-    name: str, build: Callable[[], gym.Env | gym.vector.VectorEnv]
+    name: str,
+    build: Callable[[], gym.Env | gym.vector.VectorEnv],
+    kwargs: Mapping[str, Any],
 ) -> gym.Env | gym.vector.VectorEnv:
     try:
         made = build()
     except FastrlError:
         raise
     except RAISED as error:
+        for keyword in kwargs:
+            if f"unexpected keyword argument '{keyword}'" in str(error):
+                raise ConfigError(
+                    f"env {name} has no argument {keyword!r} ({_line(error)}); correct env_kwargs"
+                ) from error
         raise EnvError(f"env {name} could not be made: {_line(error)}") from error
     if not isinstance(made, gym.Env | gym.vector.VectorEnv):
         raise EnvError(

@@ -12,6 +12,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from sampler.errors import EnvError
+
 FRAME_SHAPE = (84, 84)
 CHECKS = (gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker)
 """Gymnasium's wrappers that check how an environment is used and change nothing."""
@@ -35,6 +37,7 @@ class FrameEnv(gym.Env[np.ndarray, Any], ABC):
     def __init__(self, actions: int, shape: tuple[int, int] = FRAME_SHAPE) -> None:
         self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
         self.action_space = gym.spaces.Discrete(actions)
+        self._action_count = actions
         self._shape = shape
 
     @abstractmethod
@@ -52,6 +55,11 @@ class FrameEnv(gym.Env[np.ndarray, Any], ABC):
         return frame, self.reset_into(frame, seed)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if not 0 <= action < self._action_count:
+            raise EnvError(
+                f"action={action!r} is not one of 0 to {self._action_count - 1}; "
+                "give one of the action space"
+            )
         frame = np.zeros(self._shape, np.uint8)
         reward, terminated, truncated, info = self.step_into(action, frame)
         return frame, reward, terminated, truncated, info

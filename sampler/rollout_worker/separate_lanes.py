@@ -109,6 +109,8 @@ class EnvLanes(Lanes):
                 result.ended.append((lane, *how_it_ended(terminated, truncated, info)))
                 if (score := given_score(info.get("episode"))) is not None:
                     result.given_scores[lane] = score
+            elif terminated is not False or truncated is not False:
+                check_ends(terminated, truncated)  # numpy's False, or None
         return result
 
     def _per_lane(self, actions: list[np.ndarray]) -> list[Any]:
@@ -123,17 +125,22 @@ class EnvLanes(Lanes):
             close(env)
 
 
+def check_ends(terminated: Any, truncated: Any) -> None:
+    """Raise EnvError unless both are True or False, or numbers that say as much."""
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if flag not in (0, 1):
+            raise EnvError(
+                f"step() returned {name}={flag!r} of type {type(flag).__name__}; return a bool"
+            )
+
+
 def how_it_ended(terminated: Any, truncated: Any, info: Any) -> tuple[bool, bool, bool]:
     """Whether an episode was terminated, was truncated, and ended the whole game; all checked.
 
     An environment may say that its game goes on (`game_over` False, at a lost life). A truncation
     ends the game all the same: the next reset begins another.
     """
-    for name, flag in (("terminated", terminated), ("truncated", truncated)):
-        if flag not in (0, 1):
-            raise EnvError(
-                f"step() returned {name}={flag!r} of type {type(flag).__name__}; return a bool"
-            )
+    check_ends(terminated, truncated)
     if not isinstance(info, dict):
         raise EnvError(f"step() returned info of type {type(info).__name__}; return a dict")
     game_over = bool(truncated) or bool(info.get("game_over", True))

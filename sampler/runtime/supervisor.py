@@ -25,7 +25,7 @@ WATCH_INTERVAL = 0.2  # seconds between two looks at the heartbeats
 STOP_TIMEOUT = 2.0  # seconds that workers have to stop by themselves
 FORK_SERVER_DIED = 255  # exit code that multiprocessing gives to all its processes
 SEEN_TOGETHER = 2.0  # seconds within which all of them are seen to have ended
-FIRST_NOTICE, NEXT_NOTICE = 5.0, 60.0  # seconds of starting until the log says who is waited for
+FIRST_NOTICE, NEXT_NOTICE = 5.0, 10.0  # seconds of starting until the log says who is waited for
 # What may hang, and whose code that is.
 HANGING = {
     Stage.STEPPING: ("step or reset", "environment"),

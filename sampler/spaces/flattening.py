@@ -38,10 +38,13 @@ def leaves(space: gym.Space, name: str) -> tuple[Leaf, ...]:
     return tuple(_leaves(space, name, ()))
 
 
-def _leaves(space: gym.Space, name: str, path: tuple[str | int, ...]):
+def _leaves(
+    space: gym.Space, name: str, path: tuple[str | int, ...], siblings: tuple[str, ...] = ()
+):
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
-            yield from _leaves(child, f"{name}.{key}", path + (key,))
+            others = tuple(other for other in space.spaces if other != key)
+            yield from _leaves(child, f"{name}.{key}", path + (key,), others if not path else ())
     elif isinstance(space, spaces.Tuple):
         for index, child in enumerate(space.spaces):
             yield from _leaves(child, f"{name}.{index}", path + (index,))
@@ -50,9 +53,13 @@ def _leaves(space: gym.Space, name: str, path: tuple[str | int, ...]):
             raise ConfigError(f"{name}: {space} has no dtype or shape; give it both")
         yield Leaf(name, path, space, tuple(space.shape), np.dtype(space.dtype))
     else:
+        remedy = ""
+        if siblings and name.startswith("obs"):
+            wrapper = f"gymnasium.wrappers.FilterObservation(env, {list(siblings)})"
+            remedy = f"; {wrapper} leaves this one out"
         raise ConfigError(
             f"{name}: {type(space).__name__} spaces have no fixed size; use Box, Discrete, "
-            "MultiDiscrete, MultiBinary, or a Dict or Tuple of these"
+            f"MultiDiscrete, MultiBinary, or a Dict or Tuple of these{remedy}"
         )
 
 

@@ -120,6 +120,20 @@ def test_the_best_score_of_a_resumed_run_is_known(tmp_path):
     assert "the best checkpoint's score is lost" in damaged.warnings[0]
 
 
+def test_skipped_evaluations_are_said(setup, monkeypatch):
+    monkeypatch.setattr(setup.evaluation, "_send", lambda: None)
+    monkeypatch.setattr(setup.evaluation, "poll", lambda timeout=0.0: None)
+    setup.batch(100)
+    for steps in (200, 300, 400):
+        setup.batch(steps)  # due, but the first one is running
+    setup.evaluation._running = None
+    setup.batch(450)
+    assert setup.warnings == [
+        "2 evaluations before that of step 450 were skipped, since the one before took longer; "
+        "raise --eval-every, or lower --eval-episodes"
+    ]
+
+
 def test_a_result_in_words_and_by_tag():
     greedy = Evaluation(np.array([1.0, 3.0]), np.array([10, 20]))
     sampled = Evaluation(np.array([0.0, 0.0]), np.array([5, 5]))

@@ -147,11 +147,24 @@ def test_a_dumb_terminal_gets_lines(monkeypatch):
     assert type(make_display(Terminal())) is PlainDisplay
 
 
+def test_the_library_s_lines_are_shown_and_tracebacks_left_to_the_log():
+    stream = io.StringIO()
+    log = logging.getLogger("fastrl")
+    level = log.level
+    with DisplayHandler(PlainDisplay(stream)).attached():
+        log.info("still starting after %d s: rollout worker 0", 5)
+        log.info("env broke\nTraceback")
+        log.debug("not shown")
+        logging.getLogger("fastrl.cli").info("printed already")
+    log.info("nobody listens")
+    assert stream.getvalue() == "still starting after 5 s: rollout worker 0\n"
+    assert log.level == level
+
+
 def test_library_warnings_are_shown_on_one_line(capsys):
     handler = DisplayHandler(PlainDisplay(io.StringIO()))
     log = logging.Logger("sampler.test")
     log.addHandler(handler)
-    log.info("not shown")
     log.warning("worker %d died:\n  exit code 9", 3)
     assert capsys.readouterr().err == "warning: worker 3 died: exit code 9\n"
 

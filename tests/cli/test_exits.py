@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
 import time
 
@@ -96,6 +99,35 @@ def test_a_signal_ends_what_has_nothing_to_save_at_once(number, code):
     result, errors = run_script("time.sleep(30)", number, deferred=False)
     assert result == code
     assert errors == f"prog: {number.name}: stopped\n"
+
+
+def test_on_a_terminal_a_signal_s_line_breaks_between_words_and_paths_nowhere():
+    path = "/a/path/of/some/length-with-hyphens"
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    script = (
+        "import time\n"
+        "from cli import exits\n"
+        "def command(signals):\n"
+        f"    signals.note = 'saving a checkpoint; to go on: train --resume {path}'\n"
+        "    with signals.deferred():\n"
+        "        print('ready', flush=True)\n"
+        "        signals.event.wait(20)\n"
+        "    return 0\n"
+        "exits.run_command('prog', command)\n"
+    )
+    started = [sys.executable, "-c", script]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=theirs) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=20)
+    lines = os.read(ours, 1000).decode().splitlines()
+    os.close(ours)
+    os.close(theirs)
+    assert path + ";" in " ".join(lines).split()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 40
 
 
 def test_a_second_signal_ends_at_once():

@@ -33,6 +33,7 @@ class FakeSampler:
             "steps": int(100 * elapsed),
             "frames": int(400 * elapsed),
             "games_taken": {"games": 0, "score": 0.0, "length": 0},
+            "episodes_missed": 0,
             "rollout": [{"seconds": {"step": 0.1 * elapsed, "wait": 0.8 * elapsed}}],
             "policy": [
                 {

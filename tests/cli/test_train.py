@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -14,9 +16,11 @@ import torch
 from helpers.runs import SMALL, only_run, rows_of, words
 
 from cli import evaluate, train, training
+from cli.evaluating import EvaluateOptions
 from cli.saver import Saver
-from cli.training import crowding, resumed_seed
+from cli.training import crowding, resumed_seed, resuming
 from sampler.config import SamplerConfig
+from sampler.evaluation import MAX_GAME_STEPS
 from sampler.learner.algorithms.appo import APPO, APPOConfig
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.presets import choose_preset
@@ -86,10 +90,30 @@ def test_resume_continues_the_step_count_exactly(trained, tmp_path, capfd):
     assert json.loads((trained / "config.json").read_text())["training"]["total_steps"] == 3000
 
 
-def test_resume_of_a_finished_run_ends_at_once(trained, tmp_path):
+def test_resume_of_a_finished_run_ends_at_once_and_says_how_to_go_on(trained, tmp_path, capfd):
+    capfd.readouterr()
     before = [path.name for path in (trained / "checkpoints").iterdir()]
     assert run_in(tmp_path, "--resume", "latest") == 0
     assert [path.name for path in (trained / "checkpoints").iterdir()] == before
+    out = capfd.readouterr().out
+    last = out.splitlines()[-1]
+    assert re.match(r"its 2,\d{3} steps are done, so there is nothing to train; to go on: ", last)
+    assert f"fastrl-train --resume {trained} --total-steps 4" in last
+    assert "starting workers" not in out
+
+
+def test_the_command_to_go_on_is_quoted_for_a_shell():
+    line = resuming("fastrl-train", Path("/my runs/a"))
+    assert shlex.split(line) == ["fastrl-train", "--resume", "/my runs/a"]
+
+
+def test_epsilon_and_games_left_out_of_lists_are_logged(tmp_path):
+    often = words("--algo dqn --serial --total-steps 2000 --log-every 0.1")
+    assert run_in(tmp_path, *SMALL, *often) == 0
+    rows = rows_of(only_run(tmp_path))
+    epsilons = [float(row["charts/epsilon"]) for row in rows]
+    assert epsilons[0] > epsilons[-1] > 0
+    assert {row["perf/episodes_missed"] for row in rows} == {"0"}
 
 
 def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(trained, tmp_path, capfd):
@@ -145,7 +169,7 @@ def test_run_folders_with_something_else_are_one_line(
         (["--env", "CartPole-v1", "--wrong"], 2, "unknown flag --wrong"),
         (["--env", "CartPole-v1", "--algo", "ppo", "--no-sync"], 2, "sync=True"),
         (["--resume", "nothing"], 2, "no run 'nothing'"),
-        (["--env", "CartPole-v1", "--env-kwargs", "wrong=1"], 1, "wrong"),
+        (["--env", "CartPole-v1", "--env-kwargs", "wrong=1"], 2, "has no argument 'wrong'"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_no_folder(tmp_path, capfd, arguments, code, message):
@@ -309,12 +333,26 @@ def test_evaluation_of_a_run(trained, tmp_path, capfd):
     assert "sampled" in capfd.readouterr().out
 
 
+def test_the_checkpoint_s_name_is_taken_as_it_is_printed(trained, capfd):
+    capfd.readouterr()
+    assert evaluate.run([str(trained), "--episodes", "1"]) == 0
+    name = re.search(r"checkpoint_\d+\.pt", before := capfd.readouterr().out)[0]
+    assert evaluate.run([str(trained), "--episodes", "1", "--checkpoint", name]) == 0
+    assert capfd.readouterr().out == before
+
+
+def test_the_limit_of_a_game_s_steps_is_the_library_s():
+    assert EvaluateOptions().max_game_steps == MAX_GAME_STEPS
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (["--checkpoint", "best"], 2, "no best checkpoint"),
         (["--checkpoint", "/nowhere.pt"], 1, "/nowhere.pt does not exist"),
         (["--episodes", "0"], 2, "episodes=0"),
+        (["--max-game-steps", "0"], 2, "max_game_steps=0"),
+        (["--max-game-steps", "1"], 1, "max_game_steps=1; raise it"),
         (["--laness", "1"], 2, "did you mean --lanes?"),
     ],
 )

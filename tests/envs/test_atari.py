@@ -15,7 +15,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from sampler.envs import make
 from sampler.envs.atari import CLASSIC, AtariEnv, AtariProtocol
 from sampler.envs.atari_starts import REPEATABLE_STARTS
-from sampler.errors import ConfigError
+from sampler.errors import ConfigError, EnvError
 
 gym.register_envs(ale_py)
 
@@ -278,6 +278,14 @@ def test_spaces_and_attributes_follow_the_protocol():
 def test_bad_options_are_named(options, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
         make("PongNoFrameskip-v4", **options)
+
+
+@pytest.mark.parametrize("action", [-1, 6, np.int64(-2)])
+def test_actions_that_there_are_not_are_refused(action):
+    env = make("PongNoFrameskip-v4")
+    env.reset(seed=1)
+    with pytest.raises(EnvError, match=r"^action=.* is not one of 0 to 5; give one of the action"):
+        env.step(action)
 
 
 def test_unknown_game_is_named():

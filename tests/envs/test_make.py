@@ -112,10 +112,25 @@ def test_bad_callables_are_named():
 
 
 def test_failing_constructors_are_named():
-    with pytest.raises(EnvError, match="env CartPole-v1 could not be made: TypeError"):
-        make("CartPole-v1", nonsense=1)
     with pytest.raises(EnvError, match="env fastrl/Counter-v0 could not be made: ValueError"):
         make("fastrl/Counter-v0", min_length=0)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", lambda wrong=1: gym.make("CartPole-v1")])
+def test_a_keyword_that_an_environment_does_not_have_is_a_mistake_of_the_caller(env):
+    with pytest.raises(ConfigError, match=r"has no argument 'nonsense' .*; correct env_kwargs$"):
+        make(env, nonsense=1)
+
+
+def test_ids_without_their_module_are_given_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "minigrid", raising=False)
+    with pytest.raises(ConfigError, match="did you mean minigrid:MiniGrid-Empty-5x5-v0"):
+        make("MiniGrid-Empty-5x5-v0")
+
+
+def test_a_module_that_is_not_found_gets_a_remedy():
+    with pytest.raises(ConfigError, match=r"; install it, or start from the folder that holds it$"):
+        make("no_such_module:X-v0")
 
 
 def test_registering_twice_is_harmless():

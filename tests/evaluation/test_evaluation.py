@@ -505,6 +505,19 @@ def test_rewards_that_are_no_numbers_are_refused(reward, message):
         evaluate(Policy(), Odd, episodes=1)
 
 
+@pytest.mark.parametrize(("terminated", "truncated"), [(None, False), (False, None), (None, True)])
+def test_ends_that_are_neither_true_nor_false_are_refused(terminated, truncated):
+    class Odd(Episodes):
+        def step(self, action):
+            return self.observe(), 1.0, terminated, truncated, {}
+
+    message = (
+        r"env Odd, evaluation lane 0: step\(\) returned \w+=None of type NoneType; return a bool"
+    )
+    with pytest.raises(EnvError, match=message):
+        evaluate(Policy(), Odd, episodes=1)
+
+
 def test_an_observation_that_is_not_finite_is_named_and_not_the_model():
     class Lost(Episodes):
         def observe(self):

@@ -105,6 +105,10 @@ WRONG_VALUES = {
         {"terminated": lambda t: "no"},
         "step() returned terminated='no' of type str; return a bool",
     ),
+    "nothing as terminated": (
+        {"terminated": lambda t: None},
+        "step() returned terminated=None of type NoneType; return a bool",
+    ),
     "array as terminated": (
         {"terminated": lambda t: np.array([True, True])},
         "ValueError: The truth value of an array with more than one element is ambiguous",

@@ -79,3 +79,12 @@ def test_stacks_of_frames():
     for space in (NESTED, BOX, spaces.Discrete(3)):
         with pytest.raises(ConfigError, match="frame_stack=4 needs an environment with one uint8"):
             stack_frames(space, 4)
+
+
+def test_an_entry_without_a_fixed_size_can_be_left_out_by_a_wrapper():
+    space = spaces.Dict(image=BOX, mission=spaces.Text(9))
+    remedy = r"gymnasium\.wrappers\.FilterObservation\(env, \['image'\]\) leaves this one out$"
+    with pytest.raises(ConfigError, match=r"^obs\.mission: Text spaces .*; " + remedy):
+        leaves(space, "obs")
+    with pytest.raises(ConfigError, match=r"or a Dict or Tuple of these$"):
+        leaves(space, "actions")
