@@ -80,6 +80,7 @@ class BackgroundEvaluation:
         self._warn = warn
         self._candidate = store.folder / CANDIDATE
         self._next = (trainer.progress.steps // self._every + 1) * self._every
+        self._late = False  # one was due while another was running
         self.best = self._best_so_far()
         """The highest mean greedy score of the run; None before there is one."""
         self._running: tuple[int, float] | None = None  # steps and seconds of the candidate
@@ -95,17 +96,23 @@ class BackgroundEvaluation:
     def __call__(self, progress: Progress) -> None:
         """Report a result that has come, and begin an evaluation that is due."""
         self.poll()
-        if progress.steps >= self._next and not self.busy:
+        if progress.steps < self._next:
+            return
+        if self.busy:
+            self._late = True
+        else:
             self.start(progress)
 
     def start(self, progress: Progress) -> None:
         """Save the present weights and have them evaluated."""
-        if (skipped := (progress.steps - self._next) // self._every) > 0:
+        skipped = (progress.steps - self._next) // self._every
+        if self._late and skipped > 0:  # what a single large batch passes is no delay
             self._warn(
                 f"{skipped} evaluation{'s' if skipped > 1 else ''} before that of step "
                 f"{progress.steps:,} {'were' if skipped > 1 else 'was'} skipped, since the one "
                 "before took longer; raise --eval-every, or lower --eval-episodes"
             )
+        self._late = False
         self._next = (progress.steps // self._every + 1) * self._every
         state = self._trainer.state_dict()
         state.pop("sampler", None)  # of no use here, and large, as is the replay

@@ -27,7 +27,7 @@ def _evaluate(arguments: Sequence[str], signals: StopSignals) -> int:
     from cli.evaluating import evaluate_run
 
     look_in_current_folder()
-    evaluate_run(arguments)
+    evaluate_run(arguments, signals)
     return 0
 
 

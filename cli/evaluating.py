@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tyro.conf import Positional
 
 from cli.command_line import parse
+from cli.exits import StopSignals
 from cli.game_counter import GameCounter
 from cli.run_folder import find_run
 from sampler.errors import ConfigError
@@ -54,7 +55,7 @@ class EvaluateOptions:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least {least}")
 
 
-def evaluate_run(arguments: Sequence[str]) -> None:
+def evaluate_run(arguments: Sequence[str], signals: StopSignals) -> None:
     """Parse the flags, play, print. Raises ConfigError and FastrlError."""
     given = ["--no-sampled" if argument == "--greedy" else argument for argument in arguments]
     chosen = parse(EvaluateOptions(), given, PROG, DESCRIPTION)
@@ -83,6 +84,7 @@ def evaluate_run(arguments: Sequence[str]) -> None:
             action = action_components(options.environment.env, options.environment.kwargs())
             plot = stack.enter_context(Plot(chosen.plot, action))
         games = stack.enter_context(GameCounter(sys.stderr))
+        signals.on_exit = games.close
         result = options.play(
             state,
             episodes=chosen.episodes,

@@ -39,7 +39,8 @@ def hint(flag: str, known: Sequence[str], others: Mapping[str, Sequence[str]]) -
     last = name.rpartition(".")[2]
     meant = ALIASES.get(last, flag)
     if meant in others:
-        return f"{meant} is a setting of {', '.join(others[meant])}"
+        what = "it" if meant == flag else f"did you mean {meant}? it"
+        return f"{what} is a setting of {', '.join(others[meant])} alone"
     if meant in known:
         return f"did you mean {meant}?"
     if same := [one for one in known if one.removeprefix("--").rpartition(".")[2] == last]:

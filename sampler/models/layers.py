@@ -7,7 +7,8 @@ log-probabilities agree between worker and learner.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import sqrt
 from typing import Any
 
@@ -18,8 +19,31 @@ RELU_GAIN = sqrt(2)
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
 
 
+_to_be_loaded = False
+
+
+@contextmanager
+def weights_to_be_loaded() -> Iterator[None]:
+    """A block in which models are made whose weights are replaced before they are used.
+
+    Orthogonal weights take seconds where images are large: those of 3x256x256 make a layer of 25
+    million.
+    """
+    global _to_be_loaded
+    before, _to_be_loaded = _to_be_loaded, True
+    try:
+        yield
+    finally:
+        _to_be_loaded = before
+
+
 def orthogonal(layer: nn.Module, gain: float = RELU_GAIN) -> Any:
-    """`layer` with orthogonal weights (Saxe et al. 2014) times `gain`, and biases of 0."""
+    """`layer` with orthogonal weights (Saxe et al. 2014) times `gain`, and biases of 0.
+
+    Within `weights_to_be_loaded` it is left as it is.
+    """
+    if _to_be_loaded:
+        return layer
     for name, parameter in layer.named_parameters():
         if "weight" in name:
             nn.init.orthogonal_(parameter, gain)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from sampler import seeds
 from sampler.policy_worker.random_actor import RandomActor
 from sampler.policy_worker.worker import Actor, PolicyWorker
@@ -17,6 +19,7 @@ def make_actor(context: WorkerContext) -> Actor:
         stream = seeds.sequence(config.seed, *key)
         return RandomActor(shared, context.weights, context.action_space, stream)
     from sampler.models.device import choose_device, choose_precision
+    from sampler.models.layers import weights_to_be_loaded
     from sampler.policy_worker.model_actor import ModelActor
 
     assert context.make_model is not None
@@ -24,8 +27,11 @@ def make_actor(context: WorkerContext) -> Actor:
     assert make_model is not None
     observation_space, action_space = context.observation_space, context.action_space
     device = choose_device(config.device)
+    # With serial=True the caller's own random stream goes on as if weights were drawn here, too.
+    with nullcontext() if config.serial else weights_to_be_loaded():
+        model = make_model(observation_space, action_space)
     return ModelActor(
-        make_model(observation_space, action_space),
+        model,
         shared,
         context.weights,
         context.index,

@@ -132,6 +132,9 @@ def test_skipped_evaluations_are_said(setup, monkeypatch):
         "2 evaluations before that of step 450 were skipped, since the one before took longer; "
         "raise --eval-every, or lower --eval-episodes"
     ]
+    setup.evaluation._running = None
+    setup.batch(1000)  # one large batch: nothing was late
+    assert len(setup.warnings) == 1
 
 
 def test_a_result_in_words_and_by_tag():

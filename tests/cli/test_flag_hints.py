@@ -18,8 +18,8 @@ KNOWN = ["--env", "--algo", "--workers", "--learner.learning-rate", "--model.cor
         ("--learning-rate", "did you mean --learner.learning-rate?"),
         ("--core", "did you mean --model.core?"),
         ("--wokers", "did you mean --workers?"),
-        ("--learner.n-step", "--learner.n-step is a setting of apex, r2d2"),
-        ("--ent-coef", "--learner.entropy-coef is a setting of ppo"),
+        ("--learner.n-step", "it is a setting of apex, r2d2 alone"),
+        ("--ent-coef", "did you mean --learner.entropy-coef? it is a setting of ppo alone"),
         ("--xyz", None),
     ],
 )
@@ -42,11 +42,11 @@ def test_every_alias_leads_to_a_flag():
         ("--num-envs 8", "unknown flag --num-envs; did you mean --envs-per-worker?"),
         (
             "--learner.n-step 3",
-            "unknown flag --learner.n-step; --learner.n-step is a setting of r2d2, apex, dqn",
+            "unknown flag --learner.n-step; it is a setting of r2d2, apex, dqn alone",
         ),
         (
             "--algo dqn --learner.clip 0.1",
-            "unknown flag --learner.clip; --learner.clip is a setting",
+            "unknown flag --learner.clip; it is a setting of appo, ppo alone",
         ),
     ],
 )

@@ -102,6 +102,15 @@ def test_resume_of_a_finished_run_ends_at_once_and_says_how_to_go_on(trained, tm
     assert "starting workers" not in out
 
 
+@pytest.mark.slow
+def test_who_is_still_starting_is_shown(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("sampler.runtime.supervisor.FIRST_NOTICE", 0.1)
+    assert run_in(tmp_path, *SMALL, "--total-steps", "64") == 0
+    out, err = capfd.readouterr()
+    assert re.search(r"^still starting after 0 s: (rollout|policy) worker 0", out, re.MULTILINE)
+    assert err == ""
+
+
 def test_the_command_to_go_on_is_quoted_for_a_shell():
     line = resuming("fastrl-train", Path("/my runs/a"))
     assert shlex.split(line) == ["fastrl-train", "--resume", "/my runs/a"]

@@ -11,11 +11,13 @@ from sampler.errors import ConfigError
 from sampler.models import (
     ModelConfig,
     distribution_for,
+    load_weights,
     make_distribution,
     make_model,
     make_q_model,
     model_outputs,
 )
+from sampler.models.layers import weights_to_be_loaded
 from sampler.spaces import map_leaves
 
 FRAMES = spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -264,3 +266,16 @@ def test_networks_that_do_not_fit_are_refused(build):
         build(make_q_model, VECTOR, ACTIONS["box"])
     with pytest.raises(ConfigError, match="Text"):
         build(make_model, spaces.Text(3), ACTIONS["discrete"])
+
+
+def test_models_whose_weights_are_loaded_afterwards_are_made_without_drawing_them(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(torch.nn.init, "orthogonal_", lambda tensor, gain: drawn.append(gain))
+    with weights_to_be_loaded():
+        model = make_model(FRAMES, spaces.Discrete(4))
+    assert drawn == []
+    again = make_model(FRAMES, spaces.Discrete(4))
+    assert drawn != []
+    load_weights(model, again.state_dict())
+    for name, tensor in again.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor)
