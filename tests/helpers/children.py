@@ -49,7 +49,7 @@ def tell_of_itself(connection: Connection) -> None:
 
 
 def leave_something(connection: Connection) -> None:
-    """Start a process, send its id; at the next word write to a file without flushing it, and end."""
+    """Start a process, send its id, and at the next word write to a file and end."""
     prepare_child()
     with open(connection.recv(), "w") as sys.stdout:
         left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
