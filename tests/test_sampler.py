@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from helpers.counting import CounterChecker, run_counter
-from helpers.processes import PATIENCE, wait_until
+from helpers.processes import PATIENCE, all_ready, wait_until, workers_of
 from helpers.samplers import PROCESSES, SERIAL, use_up
 
 from sampler import (
@@ -418,3 +418,21 @@ def test_every_finished_row_is_delivered_or_stored():
             checker.add(sampler.get_batch())
         checker.drain()
         checker.check(drained=True)
+
+
+# ---- what is known of each worker
+
+
+@pytest.mark.parametrize("config", [SERIAL, PROCESSES], ids=["serial", "processes"])
+def test_statistics_say_what_each_worker_is_doing(config):
+    with Sampler(config) as sampler:
+        sampler.get_batch(timeout=PATIENCE)
+        wait_until(lambda: all_ready(sampler), "the start of all workers")
+        stats = sampler.stats()
+        workers = stats["rollout"] + stats["policy"]
+        assert len(workers) == config.workers + config.policy_workers
+        running = {process.pid for process in workers_of()}
+        assert {worker["pid"] for worker in workers} == (running or {0})
+        assert all(isinstance(worker["stage"], Stage) for worker in workers)
+        assert [worker["restarts"] for worker in workers] == [0] * len(workers)
+        assert stats["learner"]["stage"] == Stage.LEARNING

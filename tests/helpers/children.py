@@ -49,11 +49,12 @@ def tell_of_itself(connection: Connection) -> None:
 
 
 def leave_something(connection: Connection) -> None:
-    """Start a process, send its id, write to a file without flushing it, and end."""
+    """Start a process, send its id, and at the next word write to a file and end."""
     prepare_child()
     with open(connection.recv(), "w") as sys.stdout:
         left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
         connection.send(left.pid)
+        connection.recv()
         sys.stdout.write("not flushed")
         end_own_group()
 

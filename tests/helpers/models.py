@@ -1,4 +1,4 @@
-"""A model whose state can be worked out exactly."""
+"""A model whose state can be worked out exactly, and changes to the weights of any."""
 
 from __future__ import annotations
 
@@ -51,3 +51,11 @@ def histories(decoded: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         count, digest = count + 1, (digest * 31 + step + 7 * (action + 1)) % MODULUS
         after[t] = count, digest
     return before, after
+
+
+def perturb(network: nn.Module, seed: int = 0, scale: float = 0.3) -> None:
+    """Move all weights at random."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter += scale * torch.randn(parameter.shape, generator=generator)

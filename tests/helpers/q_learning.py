@@ -9,7 +9,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 
 from sampler import Sampler, SamplerConfig
 from sampler.batch import SequenceBatch
@@ -75,14 +74,17 @@ def serial_sampler(
         yield sampler
 
 
+def q_learner(kind: Any, sampler: Sampler, config: Any, model: ModelConfig) -> Any:
+    """A learner of class `kind` that begins with the sampler's own weights."""
+    network = q_factory(model)(sampler.observation_space, sampler.action_space)
+    network.load_state_dict(sampler.model.state_dict())
+    return kind(network, sampler.observation_space, sampler.action_space, config, device="cpu")
+
+
+def no_publishing() -> None:
+    """For an update whose weights nobody needs."""
+
+
 def copy_of(learner: Any, batch: SequenceBatch) -> SequenceBatch:
     """The batch's rows in memory of their own, so that they outlive its release."""
     return learner.batch_of(batch.spec, {name: a.copy() for name, a in batch.fields.items()})
-
-
-def perturb(network: torch.nn.Module, seed: int = 0, scale: float = 0.3) -> None:
-    """Move all weights at random."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += scale * torch.randn(parameter.shape, generator=generator)

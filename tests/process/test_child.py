@@ -52,6 +52,7 @@ def test_what_it_wrote_is_kept_and_what_it_started_ends_when_it_ends_itself(tmp_
     with child(leave_something, "forkserver") as (process, connection):
         connection.send(str(tmp_path / "output"))
         left = psutil.Process(connection.recv())
+        connection.send("end")
         process.join(PATIENCE)
         assert process.exitcode == -signal.SIGKILL
         assert (tmp_path / "output").read_text() == "not flushed"

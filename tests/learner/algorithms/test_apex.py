@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 from helpers.counting import TimeLine
-from helpers.q_learning import PLAIN, RECURRENT, copy_of, perturb, q_factory, serial_sampler
+from helpers.models import perturb
+from helpers.q_learning import (
+    PLAIN,
+    RECURRENT,
+    copy_of,
+    no_publishing,
+    q_factory,
+    q_learner,
+    serial_sampler,
+)
 
 from sampler import Sampler, SamplerConfig, seeds
 from sampler.envs.bitflip import BitFlip
@@ -34,13 +43,7 @@ SMALL = ApeXConfig(
 
 def learner_for(sampler: Sampler, config: ApeXConfig = SMALL, model: ModelConfig = PLAIN):
     """A learner that begins with the sampler's own weights."""
-    network = q_factory(model)(sampler.observation_space, sampler.action_space)
-    network.load_state_dict(sampler.model.state_dict())
-    return ApeX(network, sampler.observation_space, sampler.action_space, config, device="cpu")
-
-
-def no_publishing() -> None:
-    return None
+    return q_learner(ApeX, sampler, config, model)
 
 
 def q_values(network, obs: np.ndarray) -> np.ndarray:

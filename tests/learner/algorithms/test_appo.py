@@ -9,18 +9,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from helpers.models import perturb
 
 from sampler.learner.algorithms.appo import APPO, APPOConfig
 
 ACTIONS = gym.spaces.Discrete(4)
 OBS = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
-
-
-def drift(model) -> None:
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
 
 
 @torch.no_grad()
@@ -88,7 +82,7 @@ def reference_losses(model, fields, config: APPOConfig) -> dict[str, float]:
 def test_losses_equal_a_loop_over_steps(tiny_model, random_fields, batch_from, with_vtrace, seed):
     model = tiny_model(ACTIONS, 4)
     fields = random_fields(model, ACTIONS, rows=5, steps=10, seed=seed)
-    drift(model)
+    perturb(model, seed=1, scale=0.1)
     config = APPOConfig(with_vtrace=with_vtrace, value_clip=0.05, lambda_=0.9)
     expected = reference_losses(model, fields, config)
     learner = APPO(model, OBS, ACTIONS, config, device="cpu")

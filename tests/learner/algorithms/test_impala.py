@@ -8,19 +8,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from helpers.models import perturb
 
 from sampler.learner.algorithms.impala import IMPALA, IMPALAConfig
 from sampler.learner.functional.optim import RMSPropTF
 
 ACTIONS = gym.spaces.Discrete(4)
 OBS = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
-
-
-def drift(model) -> None:
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
 
 
 def plain_loss(model, fields, config: IMPALAConfig) -> torch.Tensor:
@@ -62,7 +56,7 @@ def test_weights_after_an_update_equal_the_plain_formula(
 ):
     model = tiny_model(ACTIONS)
     fields = random_fields(model, ACTIONS, rows=4, steps=10)
-    drift(model)
+    perturb(model, seed=1, scale=0.1)
     config = IMPALAConfig(learning_rate=0.05, reduction=reduction, max_grad_norm=0)
     expected = copy.deepcopy(model)
     loss = plain_loss(expected, fields, config)
@@ -83,7 +77,7 @@ def test_the_share_of_bounded_ratios_is_reported(tiny_model, random_fields, batc
     fields = random_fields(model, ACTIONS)
     batch = batch_from(fields, ACTIONS)
     learner = IMPALA(copy.deepcopy(model), OBS, ACTIONS, IMPALAConfig(clip_rho=1.1), device="cpu")
-    drift(learner.model)
+    perturb(learner.model, seed=1, scale=0.1)
     ratios = learner.predict(learner.rollout(batch)).log_ratios.exp().detach().numpy()
     share = (ratios > 1.1 * np.exp(0.01))[fields["mask"]].mean()
     assert 0 < share < 1

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 import torch
 from helpers.counting import CounterChecker
-from helpers.q_learning import PLAIN, RECURRENT, copy_of, perturb, q_factory, serial_sampler
+from helpers.models import perturb
+from helpers.q_learning import (
+    PLAIN,
+    RECURRENT,
+    copy_of,
+    no_publishing,
+    q_factory,
+    q_learner,
+    serial_sampler,
+)
 
 from sampler import Sampler, SamplerConfig
 from sampler.errors import ConfigError
@@ -36,13 +45,7 @@ SMALL = R2D2Config(
 
 def learner_for(sampler: Sampler, config: R2D2Config = SMALL, model: ModelConfig = RECURRENT):
     """A learner that begins with the sampler's own weights."""
-    network = q_factory(model)(sampler.observation_space, sampler.action_space)
-    network.load_state_dict(sampler.model.state_dict())
-    return R2D2(network, sampler.observation_space, sampler.action_space, config, device="cpu")
-
-
-def no_publishing() -> None:
-    return None
+    return q_learner(R2D2, sampler, config, model)
 
 
 def h(x: float, eps: float = 1e-3) -> float:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 from gymnasium import spaces
+from helpers.published import cases, check_tensors, parameters
 from torch import Tensor
 from torch.autograd import gradcheck
 
 from sampler.learner.functional import losses
 from sampler.models.distributions import make_distribution
-
-DATA = Path(__file__).parents[2] / "data"
-
-
-def cases(*names: str) -> list[dict]:
-    return [c for name in names for c in json.loads((DATA / f"{name}.json").read_text())["cases"]]
 
 
 def tensor(value) -> Tensor:
@@ -89,19 +81,12 @@ HANDLERS = {
     "ppo_clip_sf": run_ppo_clip_sf,
     "huber": run_huber,
 }
-PUBLISHED = [
-    pytest.param(case, id=case["name"])
-    for case in cases("policy_losses") + [c for c in cases("q_targets") if c["op"] == "huber"]
-]
+PUBLISHED = cases("policy_losses") + cases("q_targets", only="huber")
 
 
-@pytest.mark.parametrize("case", PUBLISHED)
+@pytest.mark.parametrize("case", parameters(PUBLISHED))
 def test_published_numbers(case):
-    result = HANDLERS[case["op"]](case["inputs"])
-    for name, expected in case["expected"].items():
-        torch.testing.assert_close(
-            result[name], tensor(expected), rtol=case["rtol"], atol=case["atol"]
-        )
+    check_tensors(case, HANDLERS, torch.float32)
 
 
 # --- properties ----------------------------------------------------------------------------------

@@ -1,20 +1,15 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from helpers.published import cases, check_numbers, parameters
 
 from sampler.learner.functional.normalize import (
     RewardScaler,
     RunningMeanStd,
     normalize_advantages,
 )
-
-DATA = Path(__file__).parents[2] / "data"
-
 
 # --- published numbers: one handler per operation; a case without one fails with a KeyError ------
 
@@ -49,16 +44,11 @@ HANDLERS = {
     "vecnormalize": run_vecnormalize,
     "normalize_clip": run_normalize_clip,
 }
-CASES = json.loads((DATA / "normalization.json").read_text())["cases"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@pytest.mark.parametrize("case", parameters(cases("normalization")))
 def test_published_numbers(case):
-    result = HANDLERS[case["op"]](case["inputs"])
-    for name, expected in case["expected"].items():
-        np.testing.assert_allclose(
-            result[name], expected, rtol=case["rtol"], atol=case["atol"], err_msg=name
-        )
+    check_numbers(case, HANDLERS)
 
 
 # --- running statistics --------------------------------------------------------------------------

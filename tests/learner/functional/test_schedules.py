@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
+from helpers.published import cases
 
 from sampler.learner.functional.schedules import LinearSchedule
 
-DATA = Path(__file__).parents[2] / "data"
-
 
 def test_published_numbers():
-    cases = json.loads((DATA / "nstep_transitions.json").read_text())["cases"]
-    (case,) = [c for c in cases if c["op"] == "linear_schedule"]
+    (case,) = cases("nstep_transitions", only="linear_schedule")
     x = case["inputs"]
     schedule = LinearSchedule(x["begin_value"], x["end_value"], x["decay_steps"], x["begin_t"])
     result = [schedule(step) for step in x["steps"]]

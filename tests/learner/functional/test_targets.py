@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
+from helpers.published import cases, check_tensors, parameters
 from torch import Tensor
 
 from sampler.learner.functional import targets
 from sampler.learner.functional.targets import IDENTITY, Transform
 
-DATA = Path(__file__).parents[2] / "data"
 SIGNED_LOG = Transform(lambda x: x.sign() * x.abs().log1p(), lambda x: x.sign() * x.abs().expm1())
 TRANSFORMS = {"identity": IDENTITY, "signed_logp1": SIGNED_LOG}
 
 
 ELSEWHERE = {"huber", "h_bounds"}  # test_losses.py; test_rescaled_values_are_bounded
-
-
-def cases(*names: str) -> list[dict]:
-    return [c for name in names for c in json.loads((DATA / f"{name}.json").read_text())["cases"]]
 
 
 def tensor(value) -> Tensor:
@@ -182,20 +176,12 @@ HANDLERS = {
     "td": run_td,
     "n_step_bellman": run_n_step_bellman,
 }
-PUBLISHED = [
-    pytest.param(case, id=case["name"])
-    for case in cases("vtrace", "returns_gae", "value_rescale", "q_targets")
-    if case["op"] not in ELSEWHERE
-]
+PUBLISHED = cases("vtrace", "returns_gae", "value_rescale", "q_targets")
 
 
-@pytest.mark.parametrize("case", PUBLISHED)
+@pytest.mark.parametrize("case", parameters(PUBLISHED, ELSEWHERE))
 def test_published_numbers(case):
-    result = HANDLERS[case["op"]](case["inputs"])
-    for name, expected in case["expected"].items():
-        torch.testing.assert_close(
-            result[name], tensor(expected), rtol=case["rtol"], atol=case["atol"]
-        )
+    check_tensors(case, HANDLERS, torch.float64)
 
 
 # --- properties ----------------------------------------------------------------------------------
@@ -403,7 +389,7 @@ def test_a_time_limit_does_not_bound_the_value():
 
 
 def test_rescaled_values_are_bounded():
-    (case,) = [c for c in cases("value_rescale") if c["op"] == "h_bounds"]
+    (case,) = cases("value_rescale", only="h_bounds")
     result = targets.value_rescale(tensor(case["inputs"]["x"])).tolist()
     bounds = case["expected"]
     for y, low, high in zip(result, bounds["greater_than"], bounds["less_than"], strict=True):

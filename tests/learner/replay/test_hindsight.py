@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers.published import cases
 
 from sampler import Sampler, SamplerConfig
 from sampler.envs import make
@@ -19,8 +18,6 @@ from sampler.learner.presets import choose_preset
 from sampler.learner.replay import TransitionReplay, row_fields
 from sampler.learner.replay.hindsight import Hindsight, episode_segments
 from sampler.learner.trainer import Trainer
-
-DATA = Path(__file__).parents[2] / "data"
 
 
 def sparse(achieved, goals, info):
@@ -102,7 +99,7 @@ HANDLERS = {
     "her_future_p": run_future_p,
     "her_relabel": run_relabel,
 }
-CASES = {c["name"]: c for c in json.loads((DATA / "her.json").read_text())["cases"]}
+CASES = {case["name"]: case for case in cases("her")}
 LEARNING = CASES.pop("sb3_bitflip")
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+from helpers.published import cases, check_numbers, parameters
 
 from sampler.errors import ConfigError
 from sampler.learner.replay import TransitionReplay, row_fields
 from sampler.learner.replay.n_step import fold_windows, n_step_windows
 from sampler.spaces import frame_stacks
-
-DATA = Path(__file__).parents[2] / "data"
-
 
 # --- published numbers: one handler per operation; a case without one fails with a KeyError ------
 
@@ -83,20 +78,11 @@ HANDLERS = {
     "n_step_lengths": run_lengths,
 }
 ELSEWHERE = {"linear_schedule"}  # test_schedules.py
-PUBLISHED = [
-    pytest.param(case, id=case["name"])
-    for case in json.loads((DATA / "nstep_transitions.json").read_text())["cases"]
-    if case["op"] not in ELSEWHERE
-]
 
 
-@pytest.mark.parametrize("case", PUBLISHED)
+@pytest.mark.parametrize("case", parameters(cases("nstep_transitions"), ELSEWHERE))
 def test_published_numbers(case):
-    result = HANDLERS[case["op"]](case["inputs"])
-    for name, expected in case["expected"].items():
-        np.testing.assert_allclose(
-            result[name], expected, rtol=case["rtol"], atol=case["atol"], err_msg=name
-        )
+    check_numbers(case, HANDLERS)
 
 
 # --- a lane's stream, cut into rows as the sampler does ------------------------------------------

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers.published import cases, parameters
 
 from sampler import Sampler, SamplerConfig
 from sampler.envs import make
@@ -27,7 +26,6 @@ from sampler.learner.replay import (
 )
 from sampler.learner.replay.priorities import FLOOR, Priorities
 
-DATA = Path(__file__).parents[2] / "data"
 FIELDS = {"frames": ((5, 3), np.uint8), "rewards": ((4,), np.float32), "lane_id": ((), np.int64)}
 
 
@@ -53,14 +51,9 @@ HANDLERS = {
     "seq_priority": run_seq_priority,
 }
 ELSEWHERE = {"eps_ladder", "eps_greedy"}  # tests/models
-PUBLISHED = [
-    pytest.param(case, id=case["name"])
-    for case in json.loads((DATA / "r2d2_pieces.json").read_text())["cases"]
-    if case["op"] not in ELSEWHERE
-]
 
 
-@pytest.mark.parametrize("case", PUBLISHED)
+@pytest.mark.parametrize("case", parameters(cases("r2d2_pieces"), ELSEWHERE))
 def test_published_numbers(case):
     result = HANDLERS[case["op"]](case["inputs"])
     for name, expected in case["expected"].items():

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+from helpers.published import cases, check_numbers, parameters
 
 from sampler.learner.replay.priorities import Priorities
 from sampler.learner.replay.sum_tree import TOP, MinTree, SumTree
-
-DATA = Path(__file__).parents[2] / "data"
 
 
 def tree_of(values) -> SumTree:
@@ -77,16 +73,11 @@ HANDLERS = {
     "stratified": run_stratified,
     "max_recorded": run_max_recorded,
 }
-CASES = json.loads((DATA / "sum_tree_per.json").read_text())["cases"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+@pytest.mark.parametrize("case", parameters(cases("sum_tree_per")))
 def test_published_numbers(case):
-    result = HANDLERS[case["op"]](case["inputs"])
-    for name, expected in case["expected"].items():
-        np.testing.assert_allclose(
-            result[name], expected, rtol=case["rtol"], atol=case["atol"], err_msg=name
-        )
+    check_numbers(case, HANDLERS)
 
 
 # --- properties ----------------------------------------------------------------------------------
