@@ -20,7 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 from sampler.envs.atari_starts import REPEATABLE_STARTS
 from sampler.envs.frames import FrameEnv
 from sampler.envs.screens import Backend, Screens, make_screens
-from sampler.errors import ConfigError
+from sampler.errors import ConfigError, EnvError
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,8 @@ class AtariEnv(FrameEnv):
         return self.ale.getScreenRGB()
 
     def step_into(self, action: Any, out: np.ndarray) -> tuple[float, bool, bool, dict[str, Any]]:
+        if not 0 <= action < len(self._actions):  # -1 would be the last one
+            raise EnvError(f"action={action!r} is none: use 0 to {len(self._actions) - 1}")
         reward, over = self._advance(self._actions[action], out)
         lives = self._get_lives()
         if over:

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 import cloudpickle
 
 from sampler.errors import ConfigError
+from sampler.process.pickling import dumps
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Parcel(Generic[T]):
         """The pickled value. Raises ConfigError, naming it, where it cannot be sent."""
         if self._pickled is None:
             try:
-                self._pickled = cloudpickle.dumps(self._value)
+                self._pickled = dumps(self._value)
             except Exception as error:
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
                 raise ConfigError(

@@ -15,6 +15,8 @@ import cloudpickle
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
+from sampler.process.pickling import dumps
+
 _received: dict[str, EnvSpec] = {}
 
 
@@ -30,7 +32,7 @@ class Registrations:
         sent = {}
         for env_id, spec in gym.registry.items():
             try:
-                sent[env_id] = cloudpickle.dumps(_portable(spec))
+                sent[env_id] = dumps(_portable(spec))
             except Exception:
                 if env_id == self.needed:
                     raise
@@ -45,7 +47,7 @@ class SentEntryPoint:
     import, and most are never needed."""
 
     def __init__(self, entry_point: Callable[..., Any]):
-        self._pickled = cloudpickle.dumps(entry_point)
+        self._pickled = dumps(entry_point)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return cloudpickle.loads(self._pickled)(*args, **kwargs)

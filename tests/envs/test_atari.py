@@ -294,3 +294,12 @@ def test_unknown_game_is_named():
         pytest.raises(ConfigError, match="game='tennis_elbow' is not an Atari ROM"),
     ):
         AtariEnv("tennis_elbow")
+
+
+@pytest.mark.parametrize("action", [-1, 4, np.int64(-4)])
+def test_actions_outside_the_space_are_refused(action):
+    env = make("BreakoutNoFrameskip-v4")
+    env.reset(seed=0)
+    with pytest.raises(EnvError, match=r"^action=.*-?\d\)? is none: use 0 to 3$"):
+        env.step(action)
+    env.step(3)

@@ -50,6 +50,16 @@ def test_closures_can_be_sent():
     assert parcel.value(3) == 5
 
 
+def test_what_is_sent_knows_its_file():
+    def own():
+        return 1
+
+    parcel = pickle.loads(pickle.dumps(Parcel(own, "the function")))
+    assert parcel.value is not own
+    assert parcel.value.__code__.co_filename == __file__
+    assert parcel.value() == 1
+
+
 def test_what_cannot_be_sent_is_named_with_the_remedy():
     with pytest.raises(ConfigError, match=r"^the lock cannot be sent to worker processes \(Type"):
         Parcel(threading.Lock(), "the lock").pack()

@@ -4,6 +4,9 @@ import logging
 import os
 import re
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 import traceback
 from dataclasses import replace
@@ -117,6 +120,34 @@ def test_an_error_shows_the_line_of_the_environment_that_raised_it(serial, caplo
     shown = "".join(traceback.format_exception(caught.value))
     for text in (shown, caught.value.traceback_text, caplog.text)[: 1 if serial else 3]:
         assert re.search(r'File ".*faults.py", line \d+, in fail\n\s+raise ValueError', text)
+
+
+def test_so_it_does_where_the_environment_is_the_script_s_own(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import traceback
+            from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+            from sampler import FastrlError, Sampler, SamplerConfig
+
+            class Mine(CartPoleEnv):
+                def step(self, action):
+                    return {}["missing"]
+
+            config = SamplerConfig(env=Mine, workers=1, envs_per_worker=1, rollout=4, batch=1,
+                                   inference="random")
+            try:
+                with Sampler(config) as sampler:
+                    sampler.get_batch()
+            except FastrlError:
+                traceback.print_exc()
+            """
+        )
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    expected = f'File "{script}", line 8, in step\n    return {{}}["missing"]'
+    assert expected in ran.stderr
 
 
 def test_who_is_still_starting_is_logged(monkeypatch, caplog):
