@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 from torch import nn
@@ -21,7 +22,8 @@ from tyro.conf import OmitArgPrefixes
 
 from cli.command_line import flags, parse
 from cli.run_folder import find_run, read_config
-from sampler.config import SamplerConfig
+from sampler.config import SamplerConfig, SamplerSettings
+from sampler.envs.facts import EnvironmentFacts
 from sampler.errors import ConfigError
 from sampler.evaluation import (
     MAX_GAME_STEPS,
@@ -34,13 +36,13 @@ from sampler.learner.algorithms.registry import ALGORITHMS
 from sampler.learner.base import LearnerConfig
 from sampler.learner.presets import Preset, choose_preset
 from sampler.models import ModelConfig, load_weights
-from sampler.rollout_worker.probe import inspect_environment
-from sampler.runtime.inspection import inspect_in_process
+from sampler.runtime.inspection import inspect
 
 PROG = "fastrl-train"
 TOTAL_STEPS = 10_000_000  # agent steps
 TOTAL_STEPS_OF_SMALL_TASKS = 500_000
 SHORT = {"--learner.lr": "--learner.learning-rate", "--learner.lambda": "--learner.lambda_"}
+FORMER_SPELLING = re.compile(r"^(|--(?:no-)?(?:learner|model)\.(?:no[-_])?)normalise(?=[-_])")
 DESCRIPTION = (
     "Train an agent: rollout workers step environments, policy workers choose actions in batches, "
     "and a learner improves the policy, all at the same time. Defaults are those of the preset for "
@@ -80,48 +82,6 @@ class TrainingOptions:
         _check(self, "seed", self.seed >= 0, "at least 0")
         limited = self.total_seconds is None or self.total_seconds > 0
         _check(self, "total_seconds", limited, "greater than 0 seconds")
-
-
-@dataclass(frozen=True)
-class SamplerOptions:
-    """Processes, and the batches they make."""
-
-    workers: int = 2
-    """Rollout workers, processes; more than there are cores are allowed."""
-    envs_per_worker: int = 8
-    """Environments (lanes) in each rollout worker."""
-    groups: int = 2
-    """Groups of lanes per worker; one is stepped while another waits for its actions."""
-    rollout: int = 32
-    """Steps in a stored sequence (row); r2d2 takes burn_in + sequence instead."""
-    batch: int = 32
-    """Rows in a batch."""
-    buffers: int | None = None
-    """Batch buffers; None: one row for every lane, and two batches."""
-    overlap: int = 0
-    """Steps that a row repeats from the end of the same lane's previous row; r2d2, apex and dqn
-    take what they need instead."""
-    policy_workers: int = 1
-    """Policy workers, processes; 0: each rollout worker chooses the actions of its own lanes."""
-    device: str = "auto"
-    """Device of policy workers and learner: auto, cpu, cuda or cuda:N."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of forward passes; auto: bfloat16 where the device has it natively."""
-    sync: bool = False
-    """Make every row of a batch with the newest weights."""
-    serial: bool = False
-    """Run everything in one process, reproducibly, resumed or not."""
-    straggler_timeout: float | None = None
-    """Seconds after a batch's first finished row at which late rows are given up; None: never."""
-    max_restarts: int = 3
-    """Restarts of failed workers before the run fails."""
-    start_timeout: float = 120.0
-    """Seconds within which every worker must be ready."""
-    step_timeout: float | None = None
-    """Seconds a step, a reset or an inference may take before its worker is restarted; None:
-    forever."""
-    start_method: Literal["forkserver", "spawn"] = "forkserver"
-    """How rollout workers are started."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +141,7 @@ class Options:
 
     environment: OmitArgPrefixes[EnvironmentOptions] = field(default_factory=EnvironmentOptions)
     training: OmitArgPrefixes[TrainingOptions] = field(default_factory=TrainingOptions)
-    sampler: OmitArgPrefixes[SamplerOptions] = field(default_factory=SamplerOptions)
+    sampler: OmitArgPrefixes[SamplerSettings] = field(default_factory=SamplerSettings)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     """How the algorithm learns."""
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -191,13 +151,11 @@ class Options:
 
     def sampler_config(self, seed: int) -> SamplerConfig:
         """The sampler's configuration, with `seed` as the root of its streams."""
-        settings = dataclasses.asdict(self.sampler)
-        settings |= self.learner.rows(settings["rollout"], settings["overlap"])
         return SamplerConfig(
             env=self.environment.env,
             env_kwargs=self.environment.kwargs(),
             seed=seed,
-            **settings,
+            **dataclasses.asdict(self.sampler),
         )
 
     def model_factory(
@@ -257,12 +215,20 @@ class Options:
         return dataclasses.asdict(self)
 
 
-def parse_options(arguments: Sequence[str]) -> tuple[Options, str]:
-    """The options that `arguments` give, and a line that says where their defaults come from.
+class Parsed(NamedTuple):
+    """What the arguments of a command come to."""
 
-    Raises ConfigError, in one line, for whatever cannot work.
-    """
-    early = _early(arguments)
+    options: Options
+    line: str
+    """Where the defaults come from, and what the flags changed."""
+    facts: EnvironmentFacts | None
+    """What the environment says about itself, where it was looked at to choose the defaults."""
+
+
+def parse_options(arguments: Sequence[str]) -> Parsed:
+    """The options that `arguments` give. Raises ConfigError, in one line, for what cannot work."""
+    arguments = _spelled_out(arguments)
+    early, facts = _early(arguments), None
     if early.resume:
         path = find_run(early.resume, early.run_dir)
         default = saved_options(path)
@@ -277,17 +243,27 @@ def parse_options(arguments: Sequence[str]) -> tuple[Options, str]:
                 )
         line = f"resuming {path.name}"
     else:
-        preset = _preset(early)
+        facts = _inspect(early) if early.env else None
+        preset = _preset(early, facts)
         default = _with_preset(preset, early)
         line = preset.describe()
-    others = _flags_of_others(default)
-    options = parse(default, _spelled_out(arguments), PROG, DESCRIPTION, others)
+    given = parse(default, arguments, PROG, DESCRIPTION, _flags_of_others(default))
+    options, default = _with_rows(given), _with_rows(default)
     if not options.environment.env:
         raise ConfigError("--env is missing; give a Gymnasium id, such as --env CartPole-v1")
     options.sampler_config(options.training.seed)  # raises if it cannot work
     if changed := _changes(default, options):
         line += f"; changed: {', '.join(changed)}"
-    return options, line
+    if options.sampler != given.sampler:
+        rows = f"rollout={options.sampler.rollout}, overlap={options.sampler.overlap}"
+        line += f"; {options.training.algo} makes rows of its own: {rows}"
+    return Parsed(options, line, facts)
+
+
+def _with_rows(options: Options) -> Options:
+    """`options` with rows as the algorithm needs them."""
+    rows: Any = options.learner.rows(options.sampler.rollout, options.sampler.overlap)
+    return replace(options, sampler=replace(options.sampler, **rows))
 
 
 def _flags_of_others(options: Options) -> dict[str, list[str]]:
@@ -332,7 +308,9 @@ def saved_options(path: Path) -> Options:
 
 def _rebuilt(cls: Any, values: Mapping[str, Any]) -> Any:
     """A dataclass from what JSON kept of it: tuples have become lists."""
-    return cls(**{n: tuple(v) if isinstance(v, list) else v for n, v in values.items()})
+    return cls(
+        **{_present_name(n): tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+    )
 
 
 def _early(arguments: Sequence[str]) -> argparse.Namespace:
@@ -348,7 +326,7 @@ def _early(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--envs-per-worker", "--envs_per_worker", type=int)
     parser.add_argument("--groups", type=int)
     parser.add_argument("--serial", action="store_true")
-    limit = SamplerOptions.start_timeout
+    limit = SamplerSettings.start_timeout
     parser.add_argument("--start-timeout", "--start_timeout", type=float, default=limit)
     try:
         return parser.parse_known_args(arguments)[0]
@@ -356,12 +334,17 @@ def _early(arguments: Sequence[str]) -> argparse.Namespace:
         raise ConfigError(f"{error.argument_name}: {error.message}") from None
 
 
-def _preset(early: argparse.Namespace) -> Preset:
+def _inspect(early: argparse.Namespace) -> EnvironmentFacts:
+    """Look at the environment of --env. Raises ConfigError or EnvError where there is none."""
+    keywords = dict(map(_keyword, early.env_kwargs))
+    return inspect(
+        SamplerConfig(early.env, keywords, start_timeout=early.start_timeout, serial=early.serial)
+    )
+
+
+def _preset(early: argparse.Namespace, facts: EnvironmentFacts | None) -> Preset:
     """The preset for --env and --algo; without --env, that for a small task."""
-    if early.env:
-        keywords = dict(map(_keyword, early.env_kwargs))
-        inspect = inspect_environment if early.serial else inspect_in_process
-        facts = inspect(SamplerConfig(early.env, keywords, start_timeout=early.start_timeout))
+    if facts is not None:
         spaces = facts.observation_space, facts.action_space
     else:
         spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
@@ -382,16 +365,23 @@ def _with_preset(preset: Preset, early: argparse.Namespace) -> Options:
     return Options(
         environment=EnvironmentOptions(env=early.env or ""),
         training=TrainingOptions(algo=preset.algorithm, total_steps=steps),
-        sampler=replace(SamplerOptions(), **preset.sampler),
+        sampler=SamplerSettings(**preset.sampler),
         learner=replace(preset.learner, seed=early.seed),
         model=preset.model,
     )
 
 
 def _spelled_out(arguments: Sequence[str]) -> list[str]:
-    """`arguments` with short names written out."""
+    """`arguments` with short names written out, and former names replaced."""
     split = [argument.partition("=") for argument in arguments]
-    return [SHORT.get(name, name) + separator + value for name, separator, value in split]
+    return [
+        SHORT.get(name, _present_name(name)) + separator + value for name, separator, value in split
+    ]
+
+
+def _present_name(name: str) -> str:
+    """The name of a setting or flag that used to be spelled otherwise: normalise_rewards."""
+    return FORMER_SPELLING.sub(r"\1normalize", name)
 
 
 def _keyword(text: str) -> tuple[str, Any]:

@@ -33,11 +33,11 @@ def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> in
     from cli.options import parse_options
     from cli.training import train
 
-    options, line = parse_options(arguments)
+    options, line, facts = parse_options(arguments)
     with make_display() as display:
         signals.on_exit = display.close
         display.message(line)
-        train(options, [PROG, *arguments], display, signals, started)
+        train(options, [PROG, *arguments], display, signals, started, facts)
     return 0
 
 

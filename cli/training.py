@@ -24,6 +24,7 @@ from cli.run_folder import RunFolder, link_latest
 from cli.saver import Saver
 from sampler import seeds
 from sampler.config import SamplerConfig
+from sampler.envs.facts import EnvironmentFacts
 from sampler.errors import ConfigError, EnvError, FastrlError, StateError, WorkerError
 from sampler.learner import checkpoint
 from sampler.learner.algorithms.q_learner import QLearner
@@ -48,11 +49,13 @@ def train(
     display: PlainDisplay,
     signals: StopSignals,
     started: float,
+    facts: EnvironmentFacts | None = None,
 ) -> None:
     """Train as `options` say, in a new run folder or in that of the run to resume.
 
     Returns when the run has reached its end or a signal has asked it to stop, all saved.
-    started: time.monotonic() when the command began.
+    started: time.monotonic() when the command began. facts: of the environment, if it was looked
+    at for the options.
     """
     with ExitStack() as stack:
         handler = DisplayHandler(display, quiet=signals.event.is_set)
@@ -70,7 +73,10 @@ def train(
         if advice := crowding(options.sampler_config(options.training.seed), available_cores()):
             display.message(advice)
         display.phase("starting workers ...")
-        sampler, trainer = _start(options, state, display, signals)
+        if state is None:
+            sampler, trainer = _assemble(options, options.training.seed, None, signals, facts)
+        else:
+            sampler, trainer = _go_on(options, state, display, signals)
         stack.enter_context(sampler)
         check_disk(options, trainer, run)
         if run is None:  # not earlier: what cannot work leaves no folder behind
@@ -108,13 +114,11 @@ def finished(steps: int, command: str) -> str:
     )
 
 
-def _start(
-    options: Options, state: Mapping[str, Any] | None, display: PlainDisplay, signals: StopSignals
+def _go_on(
+    options: Options, state: Mapping[str, Any], display: PlainDisplay, signals: StopSignals
 ) -> tuple[Sampler, Trainer]:
-    """A sampler and what trains with it, anew or from a checkpoint's state."""
+    """A sampler and what trains with it, from a checkpoint's state."""
     seed = options.training.seed
-    if state is None:
-        return _assemble(options, seed, None, signals)
     learner = {name: part for name, part in state.items() if name != "sampler"}
     if options.sampler.serial:
         try:
@@ -127,11 +131,16 @@ def _start(
 
 
 def _assemble(
-    options: Options, seed: int, state: Mapping[str, Any] | None, signals: StopSignals
+    options: Options,
+    seed: int,
+    state: Mapping[str, Any] | None,
+    signals: StopSignals,
+    facts: EnvironmentFacts | None = None,
 ) -> tuple[Sampler, Trainer]:
     config = options.sampler_config(seed)
     torch.manual_seed(seeds.integer(seed, seeds.LEARNER))  # what a learning model draws from
-    sampler = Sampler(config, options.model_factory(state))  # resumed weights act from the start
+    make_model = options.model_factory(state)  # resumed weights act from the start
+    sampler = Sampler(config, make_model, facts)
     try:
         trainer = _make_trainer(options, sampler, signals)
         if state is not None:

@@ -1,4 +1,4 @@
-"""What a sampler is made of: one frozen dataclass, checked before anything is started."""
+"""What a sampler is made of: frozen dataclasses, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from sampler.errors import ConfigError
 from sampler.process.registrations import Registrations
 
 
-@dataclass(frozen=True)
-class SamplerConfig:
-    """Settings of a `Sampler`. Raises ConfigError, naming value and remedy, where one cannot work.
+@dataclass(frozen=True, kw_only=True)
+class SamplerSettings:
+    """Processes, and the batches they make.
 
     A lane is one environment, a group is the lanes of a worker that are stepped together, a row is
     one stored sequence of one lane.
     """
 
-    env: str | Callable[[], Any]
-    """Gymnasium id, or a callable that returns a gymnasium.Env or gymnasium.vector.VectorEnv."""
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments for the environment."""
     workers: int = 2
     """Rollout worker processes."""
     envs_per_worker: int = 8
@@ -31,26 +27,21 @@ class SamplerConfig:
     groups: int = 2
     """Groups of lanes per worker; with 2, one is stepped while the other waits for its actions."""
     rollout: int = 32
-    """Steps in a row (T), `overlap` included."""
+    """Steps in a row (T), `overlap` included; r2d2 takes burn_in + sequence instead."""
     batch: int = 32
     """Rows in a batch (B)."""
     buffers: int | None = None
     """Batch buffers (K); None: enough for every lane to hold a row while two batches wait."""
     overlap: int = 0
-    """Steps at the start of a row that repeat the end of the same lane's previous row."""
+    """Steps at the start of a row that repeat the end of the same lane's previous row; r2d2, apex
+    and dqn take what they need instead."""
     policy_workers: int = 1
     """Policy worker processes; each serves a fixed share of the rollout workers. 0: every rollout
     worker chooses the actions of its own lanes, which suits CPUs with few workers."""
-    inference: Literal["model", "random"] = "model"
-    """"random" draws uniform actions and needs no model."""
     device: str = "auto"
-    """Device of the policy workers: auto, cpu, cuda or cuda:N."""
+    """Device of inference (and of the learner of a command): auto, cpu, cuda or cuda:N."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of inference; auto: bfloat16 where the device has it natively."""
-    seed: int = 0
-    """Root of every random stream: environments, action sampling and networks."""
-    identical_lanes: bool = False
-    """Give every lane the same environment seed: a check for state that lanes share."""
     serial: bool = False
     """Run everything in the calling process; the same seed gives the same bytes, and so does a
     sampler that goes on from another's state."""
@@ -67,35 +58,20 @@ class SamplerConfig:
     step_timeout: float | None = None
     """Seconds a step, a reset or an inference may take before its worker is restarted; None:
     forever."""
-    debug: bool = False
-    """Fill released rows with poison values, and make released batches unusable."""
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.env, str) or callable(self.env)):
-            remedy = "; every lane needs its own: give the id, or env=lambda: gymnasium.make(...)"
-            is_made = hasattr(self.env, "reset") and hasattr(self.env, "step")
-            raise ConfigError(
-                f"env={self.env!r} is neither an id nor a callable{remedy if is_made else ''}"
-            )
         check_numbers(
             self, "workers", "envs_per_worker", "groups", "rollout", "batch", whole=True, least=1
         )
-        check_numbers(
-            self, "policy_workers", "overlap", "max_restarts", "seed", whole=True, least=0
-        )
+        check_numbers(self, "policy_workers", "overlap", "max_restarts", whole=True, least=0)
         reason = "one is learned while one is filled"
         check_numbers(self, "buffers", whole=True, least=2, optional=True, reason=reason)
         check_numbers(self, "start_timeout", above=0, unit="seconds")
         timeouts = ("straggler_timeout", "step_timeout")
         check_numbers(self, *timeouts, above=0, unit="seconds", optional=True)
-        check_flags(self, "identical_lanes", "serial", "sync", "debug")
-        if not isinstance(self.env_kwargs, dict) or not all(
-            isinstance(key, str) for key in self.env_kwargs
-        ):
-            raise ConfigError(f"env_kwargs={self.env_kwargs!r} must be a dict with names as keys")
+        check_flags(self, "serial", "sync")
         if not isinstance(self.device, str):
             raise ConfigError(f"device={self.device!r} must be a string: auto, cpu, cuda or cuda:N")
-        check_choice(self, "inference", ("model", "random"))
         check_choice(self, "precision", ("auto", "float32", "bfloat16"))
         check_choice(self, "start_method", ("forkserver", "spawn"))
         if self.overlap >= self.rollout:
@@ -133,21 +109,6 @@ class SamplerConfig:
                 "some would have nothing to do"
             )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is sent to worker processes: the settings, and the ids that the caller knows."""
-        needed = self.env.rpartition(":")[2] if isinstance(self.env, str) else None
-        return {**self.__dict__, "registrations": Registrations(needed)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({k: v for k, v in state.items() if k != "registrations"})
-
-    @property
-    def env_name(self) -> str:
-        """The environment's id, or the name of its callable."""
-        if isinstance(self.env, str):
-            return self.env
-        return getattr(self.env, "__qualname__", None) or type(self.env).__qualname__
-
     @property
     def lanes(self) -> int:
         """Environments in all."""
@@ -172,3 +133,53 @@ class SamplerConfig:
     def batch_buffers(self) -> int:
         """K: as set, or enough rows for every lane and two waiting batches."""
         return self.buffers if self.buffers is not None else ceil(self.lanes / self.batch) + 2
+
+
+@dataclass(frozen=True)
+class SamplerConfig(SamplerSettings):
+    """All settings of a `Sampler`. Raises ConfigError, naming value and remedy, where one cannot
+    work."""
+
+    env: str | Callable[[], Any]
+    """Gymnasium id, or a callable that returns a gymnasium.Env or gymnasium.vector.VectorEnv."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments for the environment."""
+    inference: Literal["model", "random"] = "model"
+    """"random" draws uniform actions and needs no model."""
+    seed: int = 0
+    """Root of every random stream: environments, action sampling and networks."""
+    identical_lanes: bool = False
+    """Give every lane the same environment seed: a check for state that lanes share."""
+    debug: bool = False
+    """Fill released rows with poison values, and make released batches unusable."""
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.env, str) or callable(self.env)):
+            remedy = "; every lane needs its own: give the id, or env=lambda: gymnasium.make(...)"
+            is_made = hasattr(self.env, "reset") and hasattr(self.env, "step")
+            raise ConfigError(
+                f"env={self.env!r} is neither an id nor a callable{remedy if is_made else ''}"
+            )
+        if not isinstance(self.env_kwargs, dict) or not all(
+            isinstance(key, str) for key in self.env_kwargs
+        ):
+            raise ConfigError(f"env_kwargs={self.env_kwargs!r} must be a dict with names as keys")
+        check_choice(self, "inference", ("model", "random"))
+        check_numbers(self, "seed", whole=True, least=0)
+        check_flags(self, "identical_lanes", "debug")
+        super().__post_init__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to worker processes: the settings, and the ids that the caller knows."""
+        needed = self.env.rpartition(":")[2] if isinstance(self.env, str) else None
+        return {**self.__dict__, "registrations": Registrations(needed)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({k: v for k, v in state.items() if k != "registrations"})
+
+    @property
+    def env_name(self) -> str:
+        """The environment's id, or the name of its callable."""
+        if isinstance(self.env, str):
+            return self.env
+        return getattr(self.env, "__qualname__", None) or type(self.env).__qualname__

@@ -14,6 +14,7 @@ import numpy as np
 
 from sampler.batch import SequenceBatch
 from sampler.config import SamplerConfig
+from sampler.envs.facts import EnvironmentFacts
 from sampler.errors import BatchTimeout, ConfigError, FastrlError, StateError
 from sampler.lease import Lease, LoanWatch
 from sampler.runtime.assembly import Assembly, assemble
@@ -54,16 +55,22 @@ class Sampler:
 
     `model` is a factory `make_model(observation_space, action_space)`, by default the library's
     own. The instance that it makes here is `sampler.model`; its weights are version 0.
-    Raises ConfigError for settings that cannot work and EnvError for an environment that cannot be
-    made, before any process is started.
+    `facts`: what the environment says about itself (`sampler.runtime.inspection`), where that is
+    known already. Raises ConfigError for settings that cannot work and EnvError for an environment
+    that cannot be made, before any process is started.
     """
 
     model: PolicyModel = None  # type: ignore[assignment]
     """The caller's instance of the model; None with inference="random"."""
 
-    def __init__(self, config: SamplerConfig, model: ModelFactory | None = None):
+    def __init__(
+        self,
+        config: SamplerConfig,
+        model: ModelFactory | None = None,
+        facts: EnvironmentFacts | None = None,
+    ):
         self.config = config
-        self._assembly = assembly = assemble(config, model)
+        self._assembly = assembly = assemble(config, model, facts)
         self._shared = assembly.shared
         self._counters = self._shared.counters.learner
         self.observation_space = assembly.observation_space

@@ -47,7 +47,7 @@ def test_the_commands_that_it_shows_are_understood():
     training = [arguments.split() for name, arguments in commands if name == "fastrl-train"]
     assert training
     for arguments in training:
-        options, _ = parse_options(arguments)
+        options, *_ = parse_options(arguments)
         assert options.environment.env == arguments[arguments.index("--env") + 1]
     evaluating = [arguments.split() for name, arguments in commands if name == "fastrl-eval"]
     assert evaluating
@@ -62,7 +62,7 @@ def test_every_flag_named_in_it_exists():
     from cli.evaluating import EvaluateOptions
     from cli.options import SHORT, parse_options
 
-    options, _ = parse_options(["--env", "CartPole-v1"])
+    options, *_ = parse_options(["--env", "CartPole-v1"])
     known = {*flags(options), *flags(EvaluateOptions()), *SHORT, "--help", "--greedy"}
     named = set(re.findall(r"`?(--[a-z][a-z.-]*[a-z])\b", README)) - {"--index-url"}
     assert named <= known | {"--learner", "--model"}, named - known

@@ -24,11 +24,6 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
     env: Any = make(config.env, **config.env_kwargs)
     try:
         vector_lanes = env.num_envs if isinstance(env, gym.vector.VectorEnv) else 0
-        if vector_lanes not in (0, config.lanes_per_group):
-            raise ConfigError(
-                f"the vector environment has {vector_lanes} lanes but a group has "
-                f"{config.lanes_per_group}; set envs_per_worker to groups x {vector_lanes}"
-            )
         first = config.lanes  # their seeds are those of no lane
         lanes = range(first, first + (vector_lanes or 1))
         lane_seeds = [seeds.integer(config.seed, seeds.LANE, lane) for lane in lanes]

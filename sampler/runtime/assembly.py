@@ -15,8 +15,7 @@ from sampler.errors import ConfigError, one_line
 from sampler.process.bell import Bell, SilentBell
 from sampler.process.parcel import Parcel
 from sampler.process.resources import check_limits
-from sampler.rollout_worker.probe import inspect_environment
-from sampler.runtime.inspection import inspect_in_process
+from sampler.runtime.inspection import inspect
 from sampler.shm.shared import Shared, Topology
 from sampler.shm.store import ArraySpec, StoreSpec
 from sampler.shm.weights import WeightStore
@@ -114,10 +113,18 @@ class Assembly:
         self.shared.close()
 
 
-def assemble(config: SamplerConfig, factory: ModelFactory | None) -> Assembly:
-    """Look at the environment, make the model, and allocate the shared memory."""
+def assemble(
+    config: SamplerConfig, factory: ModelFactory | None, facts: EnvironmentFacts | None = None
+) -> Assembly:
+    """Look at the environment, unless that has been done (`facts`), make the model, and allocate
+    the shared memory."""
     check_limits(config.workers + config.policy_workers, bells=1 + config.workers + config.actors)
-    facts = inspect_environment(config) if config.serial else inspect_in_process(config)
+    facts = facts or inspect(config)
+    if facts.vector_lanes not in (0, config.lanes_per_group):
+        raise ConfigError(
+            f"the vector environment has {facts.vector_lanes} lanes but a group has "
+            f"{config.lanes_per_group}; set envs_per_worker to groups x {facts.vector_lanes}"
+        )
     observation_space = stack_frames(facts.observation_space, facts.frame_stack)
     parts = None
     if config.inference == "model":

@@ -26,6 +26,15 @@ END_TIMEOUT = 2.0  # seconds
 POLL_INTERVAL = 0.2  # seconds between two looks at the time
 
 
+def inspect(config: SamplerConfig) -> EnvironmentFacts:
+    """What an environment says about itself, found out where it can do no harm: in a process of its
+    own, unless everything is to run in the caller's.
+
+    Raises EnvError or ConfigError where it cannot be made and reset.
+    """
+    return inspect_environment(config) if config.serial else inspect_in_process(config)
+
+
 def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
     """What `inspect_environment` finds out. Raises EnvError or ConfigError, like that.
 

@@ -23,7 +23,7 @@ class Setup:
     """An evaluation of an untrained model, and what it reported."""
 
     def __init__(self, folder, arguments=ARGUMENTS):
-        options, _ = parse_options(arguments.split())
+        options, *_ = parse_options(arguments.split())
         env = gym.make("CartPole-v1")
         self.model = options.model_factory()(env.observation_space, env.action_space)
         self.trainer = SimpleNamespace(progress=Progress(steps=50), state_dict=self.state)

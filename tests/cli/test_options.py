@@ -22,7 +22,7 @@ def options(*arguments):
 
 
 def test_the_preset_follows_env_and_algo():
-    small, line = parse_options(["--env", "CartPole-v1"])
+    small, line, _ = parse_options(["--env", "CartPole-v1"])
     atari = parse_options(["--env", "BreakoutNoFrameskip-v4"])[0]
     assert line.startswith("appo with settings for classic control: ")
     assert "\n" not in line
@@ -36,7 +36,7 @@ def test_the_preset_follows_env_and_algo():
 
 def test_flags_override_the_preset_and_are_named():
     flags = "--workers 32 --rollout 8 --learner.lr 0.02 --model.core gru"
-    chosen, line = parse_options(["--env", "CartPole-v1", *flags.split()])
+    chosen, line, _ = parse_options(["--env", "CartPole-v1", *flags.split()])
     assert chosen.sampler.workers == 32
     assert chosen.sampler.rollout == 8
     assert chosen.learner.learning_rate == 0.02
@@ -148,7 +148,7 @@ def test_saved_options_come_back_as_they_were(run):
 def test_resume_takes_the_run_s_settings_and_flags_override_them(run):
     folder, chosen = run
     arguments = ["--resume", str(folder.path), "--total-steps", "999"]
-    resumed, line = parse_options(arguments)
+    resumed, line, _ = parse_options(arguments)
     assert line == f"resuming {folder.path.name}"
     assert resumed.training.total_steps == 999
     assert resumed.learner == chosen.learner

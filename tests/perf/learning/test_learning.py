@@ -46,7 +46,7 @@ def make_folder(path, seed=0, returns=(20.0, 40.0)):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_command_parses(name):
     for variant in TASKS[name].variants.values():
-        options, _ = parse_options(["--serial", *variant.flags.split()])
+        options, *_ = parse_options(["--serial", *variant.flags.split()])
         assert options.environment.env
 
 
