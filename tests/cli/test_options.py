@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from cli import train
 from cli.command_line import flags
 from cli.options import Options, parse_options, saved_options
 from cli.run_folder import RunFolder
@@ -15,6 +16,7 @@ from sampler.errors import ConfigError, FastrlError, one_line
 from sampler.learner.algorithms.appo import APPOConfig
 from sampler.learner.algorithms.ppo import PPOConfig
 from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.runtime import inspection
 
 
 def options(*arguments):
@@ -66,6 +68,7 @@ def test_the_seed_reaches_sampler_and_learner():
 
 def test_every_algorithm_has_a_preset_for_every_kind_of_task():
     from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.runtime import inspection
 
     for algo in ALGORITHMS:
         for env in ("CartPole-v1", "BreakoutNoFrameskip-v4"):
@@ -194,3 +197,48 @@ def test_every_setting_says_what_it_is():
         for setting in dataclasses.fields(cls):
             at = next(i for i, line in enumerate(lines) if line.startswith(f"    {setting.name}:"))
             assert '"""' in lines[at + 1], f"{cls.__name__}.{setting.name}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "group", "setting", "value"),
+    [
+        (["--learner.normalise-rewards"], "learner", "normalize_rewards", True),
+        (["--learner.no-normalise-rewards"], "learner", "normalize_rewards", False),
+        (["--learner.no-normalise_rewards"], "learner", "normalize_rewards", False),
+        (["--model.normalise-observations"], "model", "normalize_observations", True),
+    ],
+)
+def test_flags_by_their_former_spelling(arguments, group, setting, value):
+    assert getattr(getattr(options(*arguments), group), setting) is value
+
+
+def test_settings_saved_under_their_former_spelling(run):
+    folder, chosen = run
+    config = json.loads((folder.path / "config.json").read_text())
+    config["learner"]["normalise_rewards"] = config["learner"].pop("normalize_rewards")
+    config["model"]["normalise_observations"] = config["model"].pop("normalize_observations")
+    (folder.path / "config.json").write_text(json.dumps(config))
+    assert saved_options(folder.path) == chosen
+
+
+def test_rows_that_the_algorithm_makes_itself_are_those_shown_and_saved():
+    arguments = ["--env", "CartPole-v1", "--algo", "r2d2", "--rollout", "64", "--overlap", "3"]
+    chosen, line, _ = parse_options(arguments)
+    assert (chosen.sampler.rollout, chosen.sampler.overlap) == (48, 8)
+    assert "rollout=64" not in line
+    assert line.endswith("; r2d2 makes rows of its own: rollout=48, overlap=8")
+    assert chosen.as_dict()["sampler"]["rollout"] == chosen.sampler_config(0).rollout == 48
+
+
+def test_an_environment_is_looked_at_once_before_a_run(monkeypatch, tmp_path):
+    looks = []
+
+    def count(config):
+        looks.append(config.env)
+        return inspection.inspect_environment(config)
+
+    monkeypatch.setattr("cli.options.inspect", count)
+    monkeypatch.setattr("sampler.runtime.assembly.inspect", count)
+    arguments = ["--env", "CartPole-v1", "--serial", "--total-steps", "1"]
+    assert train.run([*arguments, "--run-dir", str(tmp_path)]) == 0
+    assert looks == ["CartPole-v1"]
