@@ -1,4 +1,4 @@
-"""What a sampler is made of: one frozen dataclass, checked before anything is started."""
+"""The settings of a sampler: one frozen dataclass, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sampler.process.registrations import Registrations
 
 @dataclass(frozen=True)
 class SamplerConfig:
-    """Settings of a `Sampler`. Raises ConfigError, naming value and remedy, where one cannot work.
+    """Settings of a `Sampler`. Raises ConfigError, naming value and remedy, for one that cannot
+    work.
 
     A lane is one environment, a group is the lanes of a worker that are stepped together, a row is
     one stored sequence of one lane.
@@ -155,7 +156,7 @@ class SamplerConfig:
 
     @property
     def lane_groups(self) -> int:
-        """Groups in each worker: never more than it has lanes."""
+        """Groups in each worker, at most one per lane."""
         return min(self.groups, self.envs_per_worker)
 
     @property

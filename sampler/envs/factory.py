@@ -28,7 +28,7 @@ def make(
     them. Other ids, `module:id` included, are made by Gymnasium.
 
     Raises ConfigError for an unknown id, naming the closest known ones, and EnvError if the
-    constructor raises or a callable returns something that is no environment.
+    constructor raises or a callable returns something other than an environment.
     """
     if not isinstance(env, str):
         return _checked(_name(env), partial(env, **kwargs))
@@ -47,7 +47,7 @@ def make(
 def _spec(env_id: str) -> EnvSpec:
     """The registered spec of `env_id`; the Atari ids join the registry when first needed."""
     if env_id not in gym.registry and importlib.util.find_spec("ale_py"):
-        importlib.import_module("ale_py")  # registers its ids
+        importlib.import_module("ale_py")  # registers the Atari ids
     try:
         return gym.registry[env_id]
     except KeyError:
