@@ -32,7 +32,7 @@ class RandomActor:
         self.inputs = ["action_mask"] if self.masked else []
 
     def prepare(self, buffers: list[np.ndarray]) -> None:
-        """Nothing to prepare: this actor needs no inputs."""
+        """Nothing to prepare: nothing is copied to a device."""
 
     def load(self, version: int) -> int:
         return self.weights.version

@@ -1,4 +1,4 @@
-"""What one environment says about itself, found out by making it."""
+"""Finding out what one environment says about itself, by making it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
                 f"the vector environment has {vector_lanes} lanes but a group has "
                 f"{config.lanes_per_group}; set envs_per_worker to groups x {vector_lanes}"
             )
-        first = config.lanes  # their seeds are those of no lane
+        first = config.lanes  # seeds that no lane uses
         lanes = range(first, first + (vector_lanes or 1))
         lane_seeds = [seeds.integer(config.seed, seeds.LANE, lane) for lane in lanes]
         seed = seed_of(env, lane_seeds) if vector_lanes else lane_seeds[0]
@@ -61,7 +61,7 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
 
 
 def check_spaces(env: Any, facts: EnvironmentFacts) -> None:
-    """Raise EnvError if an environment's spaces are not those that the store was made for."""
+    """Raise EnvError if an environment's spaces differ from those that the store was made for."""
     single = "single_" if facts.vector_lanes else ""
     for kind, expected in (
         ("observation_space", facts.observation_space),
