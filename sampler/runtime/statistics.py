@@ -14,11 +14,11 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
     """Counts since the start, and seconds spent; take differences of two calls for rates.
 
     `games`: how many whole games are over, and the exact sums of their scores, lengths (steps) and
-    frames. `games_taken`: the same of those that `Sampler.episodes()` has listed or left out.
-    `episodes_missed`: how many it left out. `epsilon`: the lanes' mean, at present.
+    frames. `games_taken`: the same for the games that `Sampler.episodes()` has listed or left out.
+    `episodes_missed`: how many it left out. `epsilon`: its present mean over the lanes.
     """
     counters = shared.counters
-    # Each word is read once, so that the sums are those of the parts.
+    # Each word is read only once, so that totals equal the sums of their parts.
     learner = counters.learner.as_dict()
     rollout = [row.as_dict() for row in counters.rollout]
     policy = [row.as_dict() for row in counters.policy]
