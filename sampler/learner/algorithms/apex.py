@@ -112,7 +112,7 @@ class ApeX(QLearner):
             )
         self.hindsight = hindsight
         self._names = [leaf.name for leaf in leaves(observation_space, "obs")]
-        # The other inputs of `step`, which a model without memory ignores.
+        # State and `is_first`, which a model without memory takes but does not use.
         self._state = self.model.initial_state(config.batch_size).to(self.device)
         self._is_first = torch.zeros(config.batch_size, dtype=torch.bool, device=self.device)
 

@@ -70,7 +70,7 @@ class QLearner(Learner, Explores, Replays):
         self.ratio = ReplayRatio(config.replay_ratio)
         self.reward_scaler = RewardScaler(config.gamma) if config.normalize_rewards else None
         self.generator = np.random.default_rng(config.seed)
-        """Policy lag of the replayed steps."""
+        """Chooses what is replayed."""
         self.replay: AnyReplay | None = None
         self._buffers: Fields = {}
         self._saved_replay: Fields = {}
