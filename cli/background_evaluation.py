@@ -1,7 +1,6 @@
-"""Evaluation while training: a process of low priority that plays saved weights.
-
-Training goes on meanwhile. One evaluation runs at a time; if it is not over when the next is due,
-the next begins when it is. The best checkpoint is that with the highest mean greedy score.
+"""Evaluation while training: a process of low priority that plays saved weights. Training goes on
+meanwhile. One evaluation runs at a time; the next begins when it is over, even if it is due
+earlier. The best checkpoint is the one with the highest mean greedy score.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Result:
 
 
 class BackgroundEvaluation:
-    """A hook of the Trainer that evaluates every so many steps and reports what comes back."""
+    """A hook of the Trainer that evaluates at a fixed interval of steps and reports the results."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class BackgroundEvaluation:
         self._next = (trainer.progress.steps // self._every + 1) * self._every
         self._best = self._best_so_far()
         self._running: tuple[int, float] | None = None  # steps and seconds of the candidate
-        self._began = 0.0  # when that was sent
+        self._began = 0.0  # when the candidate was sent
         self._process: Any = None
         self._connection: Any = None
 
@@ -92,13 +91,13 @@ class BackgroundEvaluation:
         return self._running is not None
 
     def __call__(self, progress: Progress) -> None:
-        """Report a result that has come, and begin an evaluation that is due."""
+        """Report a result that has arrived, and begin an evaluation that is due."""
         self.poll()
         if progress.steps >= self._next and not self.busy:
             self.start(progress)
 
     def start(self, progress: Progress) -> None:
-        """Save the present weights and have them evaluated."""
+        """Save the present weights and start their evaluation."""
         if (skipped := (progress.steps - self._next) // self._every) > 0:
             self._warn(
                 f"{skipped} evaluation{'s' if skipped > 1 else ''} before that of step "
@@ -107,7 +106,7 @@ class BackgroundEvaluation:
             )
         self._next = (progress.steps // self._every + 1) * self._every
         state = self._trainer.state_dict()
-        state.pop("sampler", None)  # of no use here, and large, as is the replay
+        state.pop("sampler", None)  # not needed here, and large, like the replay
         state["learner"].pop("replay", None)
         checkpoint.save(self._candidate, state)
         self._running = (progress.steps, progress.seconds)
@@ -119,7 +118,7 @@ class BackgroundEvaluation:
             self._send()
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Report the result of a running evaluation if it comes within `timeout` seconds."""
+        """Report the result of a running evaluation if it arrives within `timeout` seconds."""
         if self._running is None:
             return
         steps, seconds = self._running
@@ -212,7 +211,8 @@ class BackgroundEvaluation:
 
 
 def _main(connection: Connection, options: Options) -> None:
-    """The process: answers every path with (greedy, sampled), or with a line that says why not."""
+    """The process: answers every path with (greedy, sampled) results, or with the error as a
+    line."""
     import torch
 
     prepare_child()
@@ -226,8 +226,8 @@ def _main(connection: Connection, options: Options) -> None:
             return
         try:
             state = checkpoint.load(path)
-            # not those of fastrl-eval: a best checkpoint would be judged by the games it was
-            # chosen for
+            # not the seeds of fastrl-eval, which would judge the best checkpoint by the same #
+            # games that it was chosen by
             seed = seeds.integer(chosen.eval_seed, seeds.SELECTION)
             answer: Any = tuple(
                 options.play(

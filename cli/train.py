@@ -26,7 +26,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> int:
     let_threads_sleep()
-    # here, not above: these need seconds, in which signals already have to end in one line
+    # not at the top: these take seconds, in which signals must already end in one line
     from cli.display import make_display
     from cli.options import parse_options
     from cli.training import train
