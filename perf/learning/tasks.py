@@ -1,4 +1,4 @@
-"""What `perf.learning` trains: tasks, their commands, and the score that each has to reach."""
+"""The tasks of `perf.learning`, their commands, and the score that each has to reach."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Task:
     games: int = 100
     """Greedy games that the final weights play."""
     success_above: float | None = None
-    """Where set, the score is the share of games that return more than this, and not their mean."""
+    """If set, the score is the share of games that return more than this, not their mean."""
     seeds: tuple[int, ...] = (0, 1, 2)
     by_hand: bool = False
-    """Takes an hour or more: trained by hand and brought in by --from-run."""
+    """Takes an hour or more: trained by hand and added with --from-run."""
     reference: Curve = ()
     """A published curve, to be drawn beside ours."""
     reference_name: str = ""
@@ -88,15 +88,15 @@ ATARI_APPO = (
     "--learner.learning-rate 5e-4 --learner.anneal-learning-rate --learner.entropy-coef 0.01 "
     "--learner.max-grad-norm 0.5"
 )
-"""APPO with the batches and losses of the published PPO, but half as many updates: on two cores
-they are what takes the time."""
+"""APPO with the batches and losses of the published PPO, but half as many updates, since these take
+most of the time on two cores."""
 ATARI_APEX = (
     f"{TWO_CORES} --algo apex --envs-per-worker 8 --rollout 50 --batch 8 --learner.optimiser adam "
     "--learner.epsilon 1.5e-4 --learner.learning-rate 1.25e-4 --learner.max-grad-norm 10 "
     "--learner.huber 1 --learner.batch-size 64 --learner.target-every 500 "
     "--learner.replay-ratio 4 --learner.learning-starts 10000"
 )
-"""Ape-X with 16 actors in place of hundreds, and the batches that one core can learn."""
+"""Ape-X with 16 actors in place of hundreds, and batches that one core can learn from."""
 NO_VELOCITY = "fastrl/CartPoleNoVelocity-v0"
 
 TASKS = {
@@ -240,7 +240,8 @@ TASKS = {
 
 
 def choose(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(task, variant) for every NAME or NAME:VARIANT in `names`; for none, all but those by hand.
+    """(task, variant) for every NAME or NAME:VARIANT in `names`; without names, all except those
+    trained by hand.
 
     Raises ValueError for an unknown name.
     """
