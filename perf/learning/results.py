@@ -28,13 +28,13 @@ POINTS = 60  # of a drawn curve
 INTRODUCTION = """\
 # Learning curves
 
-Written by `python -m perf.learning`: it runs each command below with the seeds in place of S (Atari
-is trained by hand and brought in), lets the final weights play greedy games with `fastrl-eval`, and
-keeps curves (`TASK.csv`), scores (`TASK.json`) and pictures. Steps are agent steps, returns raw
-whole-game scores, times those of training alone. Scores are those of the final weights, whatever
-came before. A bar is met when every seed meets it. Pictures show mean and standard deviation over
-the seeds, of games played while training; dots are the scores of the final weights, dashed lines
-the bars.
+Written by `python -m perf.learning`. It runs each command below with its seeds in place of S (Atari
+runs are trained by hand and added), plays greedy games with the final weights by `fastrl-eval`, and
+stores curves (`TASK.csv`), scores (`TASK.json`) and pictures. Steps are agent steps, returns raw
+whole-game scores, times those of training alone. Scores are those of the final weights, not of the
+best ones. A bar is met when every seed meets it. Pictures show mean and standard deviation
+over the seeds, of games played while training; dots are the scores of the final weights, dashed
+lines the bars.
 """
 
 

@@ -159,9 +159,10 @@ TASKS = {
             )
             for workers in (1, 2, 4, 8, 16)
         },
-        "Sixteen environments, workers x environments in each: however many workers there are, the "
-        "batches are as large. Seeds 1 and 2 ran beside tests that kept both cores busy; some of "
-        "them took long to leave a plateau near 250, and two had not after 200,000 steps.",
+        "Always sixteen environments, divided among the workers, so batches have the same size "
+        "for any number of workers. Seeds 1 and 2 ran beside tests that kept both cores busy; "
+        "some of these runs took long to leave a plateau near 250, and two had not left it after "
+        "200,000 steps.",
     ),
     "precision": Task(
         "bfloat16 inference, CartPole-v1",
@@ -172,9 +173,9 @@ TASKS = {
             )
             for precision in ("float32", "bfloat16")
         },
-        "In serial mode, where nothing but the precision differs. It is that of image encoders "
-        "alone: with the vectors of this task nothing is rounded, and both trainings are the same, "
-        "step for step. (Points of the curves fall where a second of training ended.)",
+        "In serial mode, so that only the precision differs. It applies to image encoders only: "
+        "the vectors of this task are not rounded, and both trainings are equal step for step. "
+        "(The curves have a point for each second of training, so their points differ.)",
     ),
     "pong": Task(
         "Pong",
@@ -185,9 +186,9 @@ TASKS = {
             ),
             "apex": Variant(f"{PONG} {ATARI_APEX} --total-seconds 3600"),
         },
-        "On two cores, acting in bfloat16 where nothing else is said. APPO was stopped when it had "
-        "learned the game, long before the step at which its learning rate would have been 0; "
-        "Ape-X after an hour.",
+        "On two cores, with inference in bfloat16 unless stated otherwise. APPO was stopped when "
+        "it had learned the game, long before its learning rate would have reached 0; Ape-X "
+        "after an hour.",
         games=20,
         seeds=(0,),
         by_hand=True,
@@ -197,8 +198,8 @@ TASKS = {
         {
             "appo": Variant(f"--env BreakoutNoFrameskip-v4 {ATARI_APPO} --total-seconds 3600"),
         },
-        "As far as an hour on two cores brings it, a third of the way to a learning rate of 0, "
-        "beside CleanRL's published PPO at equal steps.",
+        "One hour on two cores, which is a third of the way to a learning rate of 0, compared "
+        "with CleanRL's published PPO at equal steps.",
         games=20,
         seeds=(0,),
         by_hand=True,
