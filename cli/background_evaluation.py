@@ -1,6 +1,7 @@
-"""Evaluation while training: a process of low priority that plays saved weights. Training goes on
-meanwhile. One evaluation runs at a time; the next begins when it is over, even if it is due
-earlier. The best checkpoint is the one with the highest mean greedy score.
+"""Evaluation while training: a process of low priority that plays saved weights.
+
+Training goes on meanwhile. One evaluation runs at a time; the next begins when it is over, even if
+it is due earlier. The best checkpoint is the one with the highest mean greedy score.
 """
 
 from __future__ import annotations
@@ -226,8 +227,8 @@ def _main(connection: Connection, options: Options) -> None:
             return
         try:
             state = checkpoint.load(path)
-            # not the seeds of fastrl-eval, which would judge the best checkpoint by the same #
-            # games that it was chosen by
+            # not the seeds of fastrl-eval, which would judge the best checkpoint by the same games
+            # that it was chosen by
             seed = seeds.integer(chosen.eval_seed, seeds.SELECTION)
             answer: Any = tuple(
                 options.play(

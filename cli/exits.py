@@ -1,6 +1,7 @@
-"""How a command ends: one line and an exit code, never a traceback. 0 done, 1 a failure, 2 a
-configuration that cannot work, 130 SIGINT, 143 SIGTERM. This module loads nothing that takes time,
-because a signal before its handlers are in place would end in a traceback.
+"""How a command ends: one line and an exit code, never a traceback.
+
+0 done, 1 a failure, 2 a configuration that cannot work, 130 SIGINT, 143 SIGTERM. This module loads
+nothing that takes time, because a signal before its handlers are in place would end in a traceback.
 """
 
 from __future__ import annotations
@@ -131,8 +132,9 @@ class StopSignals:
 
 
 def kill_descendants() -> None:
-    """Kill all child processes of this process, and theirs in turn. They would all end with this
-    process, but those that are just starting would print tracebacks.
+    """Kill all child processes of this process, and theirs in turn.
+
+    They would all end with this process, but those that are just starting would print tracebacks.
     """
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -157,8 +159,9 @@ def remove_temporary_folder() -> None:
 
 
 def open_standard_streams() -> None:
-    """Open /dev/null in place of stdin, stdout and stderr if they are closed. Otherwise the next
-    files to be opened would get their numbers, and all printed output.
+    """Open /dev/null in place of stdin, stdout and stderr if they are closed.
+
+    Otherwise the next files to be opened would get their numbers, and all printed output.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:

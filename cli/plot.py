@@ -37,6 +37,7 @@ def action_components(
     env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]
 ) -> list[ActionComponent]:
     """The numbers that make up an action of an environment, which is made for this and closed.
+
     Raises ConfigError and EnvError if it cannot be made.
     """
     made: Any = make(env, **env_kwargs)

@@ -18,8 +18,9 @@ WITHOUT = "evaluate it without --video"
 
 
 def check_rendering(env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]) -> None:
-    """Raise ConfigError, with the reason, if an environment cannot be filmed. It is made for this,
-    rendered once and closed. Raises EnvError if it cannot be made at all.
+    """Raise ConfigError, with the reason, if an environment cannot be filmed.
+
+    It is made for this, rendered once and closed. Raises EnvError if it cannot be made at all.
     """
     try:
         made = make(env, **env_kwargs, **RENDERING)

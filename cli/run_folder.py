@@ -62,8 +62,9 @@ class RunFolder:
 
     @classmethod
     def open(cls, name: str | Path, root: str | Path = "runs") -> RunFolder:
-        """Open an existing run by its path or by its name under `root` (or `latest`). Raises
-        ConfigError if there is no such run, FastrlError if another process has it open.
+        """Open an existing run by its path or by its name under `root` (or `latest`).
+
+        Raises ConfigError if there is no such run, FastrlError if another process has it open.
         """
         return cls(find_run(name, root))
 
@@ -120,8 +121,9 @@ class _LogFile(RotatingFileHandler):
 
 
 def find_run(name: str | Path, root: str | Path = "runs") -> Path:
-    """The folder of a run given by its path or by its name under `root`. Raises ConfigError, naming
-    the closest matches, if it is not a run folder.
+    """The folder of a run given by its path or by its name under `root`.
+
+    Raises ConfigError, naming the closest matches, if it is not a run folder.
     """
     for path in (Path(name), Path(root) / name):
         if (path / "config.json").is_file():

@@ -48,9 +48,10 @@ def train(
     signals: StopSignals,
     started: float,
 ) -> None:
-    """Train with `options`, in a new run folder or in that of the run to resume. Returns, with
-    everything saved, when the run has reached its end or a signal asked it to stop. started:
-    time.monotonic() when the command began.
+    """Train with `options`, in a new run folder or in that of the run to resume.
+
+    Returns, with everything saved, when the run has reached its end or a signal asked it to stop.
+    started: time.monotonic() when the command began.
     """
     with ExitStack() as stack:
         handler = DisplayHandler(display, quiet=signals.event.is_set)
@@ -212,6 +213,7 @@ def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
 
 def filling(learner: Learner, begun: int) -> tuple[int, int] | None:
     """Steps in the learner's replay, and how many it needs to start; None: it already learns.
+
     begun: the learner's updates when this run began; the run fills its replay anew.
     """
     if not isinstance(learner, QLearner) or learner.updates > begun:
@@ -231,6 +233,7 @@ def _rescue(saver: Saver, display: PlainDisplay) -> None:
 
 def _leave_if_urgent(signals: StopSignals) -> Callable[..., None]:
     """A hook of the optimiser that leaves an update which is too long to finish after a signal.
+
     Between two optimiser steps the weights are whole. Environment steps count only when their batch
     is finished, so those of this batch do not count.
     """
@@ -256,7 +259,7 @@ def crowding(config: SamplerConfig, cores: int) -> str | None:
     if config.workers <= cores or config.serial:
         return None
     lanes = ceil(config.lanes / cores / config.groups) * config.groups
-    # A group's rows are finished together, so larger groups make larger batches, except for #
+    # A group's rows are finished together, so larger groups make larger batches, except for
     # synchronous learners, whose batch is a row of every lane.
     together = gcd(lanes, config.batch)
     fits = together >= lanes // config.groups or config.sync

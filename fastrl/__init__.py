@@ -1,6 +1,7 @@
-"""The library under a name that does not clash: `from fastrl import Sampler`. It gives what
-`sampler` gives, even if a `sampler.py` of your own hides that package. `python -m fastrl` runs the
-commands.
+"""The library under a name that does not clash: `from fastrl import Sampler`.
+
+It gives what `sampler` gives, even if a `sampler.py` of your own hides that package. `python -m
+fastrl` runs the commands.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Finds our packages with common names where this package is, whatever else has these names. Python
-searches the folder of a script, and PYTHONPATH, before the folder of installed packages, so a
-`sampler.py` or a folder `cli` there hides ours.
+"""Finds our packages with common names where this package is, whatever else has these names.
+
+Python searches the folder of a script, and PYTHONPATH, before the folder of installed packages, so
+a `sampler.py` or a folder `cli` there hides ours.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _claims = Claims()
 
 
 def claim(name: str) -> None:
-    """Make `import name` give our package of that name from now on. Raises ImportError if another
-    module has already been imported under the name.
+    """Make `import name` give our package of that name from now on.
+
+    Raises ImportError if another module has already been imported under the name.
     """
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None)

@@ -1,7 +1,8 @@
-"""How long the rows of a batch may be read, and a check that nobody reads them for longer. A batch
-is a lease of rows in shared memory, which are reused after its release. A release waits for copies
-to a device that still read the rows. In debug mode a `LoanWatch` notices arrays and tensors that
-are kept beyond the release, and warns.
+"""How long the rows of a batch may be read, and a check that nobody reads them for longer.
+
+A batch is a lease of rows in shared memory, which are reused after its release. A release waits for
+copies to a device that still read the rows. In debug mode a `LoanWatch` notices arrays and tensors
+that are kept beyond the release, and warns.
 """
 
 from __future__ import annotations

@@ -255,9 +255,10 @@ class Sampler:
     # ---- saving and restoring
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that later batches depend on, as plain tensors, numbers and strings. Tensors
-        share memory that the next step changes, so save them at once. A batch that is held counts
-        as released. Raises StateError if there is no state to save: with worker processes
+        """Everything that later batches depend on, as plain tensors, numbers and strings.
+
+        Tensors share memory that the next step changes, so save them at once. A batch that is held
+        counts as released. Raises StateError if there is no state to save: with worker processes
         (`serial=False`), and after a step that failed halfway.
         """
         if not isinstance(self._workers, SerialWorkers):
@@ -279,6 +280,7 @@ class Sampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from where `state_dict()` was taken: the same batches follow, bit for bit.
+
         Environments are reset with their old seeds and play their old actions again, which takes as
         long as it did then. Raises StateError if the state does not fit, or if an environment
         behaves differently from before; the sampler must then be closed.

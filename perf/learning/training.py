@@ -88,8 +88,9 @@ def play(folder: Path, games: int) -> list[float]:
 
 
 def read_run(folder: Path, scores: Sequence[float], success_above: float | None = None) -> Run:
-    """The result of a run folder and the scores of its final weights. Raises ConfigError or
-    FastrlError if it is not a run folder.
+    """The result of a run folder and the scores of its final weights.
+
+    Raises ConfigError or FastrlError if it is not a run folder.
     """
     _, rows = read_rows(folder / "metrics.csv")
     if not rows:

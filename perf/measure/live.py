@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class LiveSampler:
-    """A sampler in this process, whose batches are taken and released at once. After each turn,
-    `rates` and `shares` hold the results of `perf.measure.speeds`.
+    """A sampler in this process, whose batches are taken and released at once.
+
+    After each turn, `rates` and `shares` hold the results of `perf.measure.speeds`.
     """
 
     def __init__(self, sampler: Sampler, warm_up: float = WARM_UP):

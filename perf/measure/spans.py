@@ -135,10 +135,12 @@ KINDS = {
 
 
 def overlap(recorded: Sequence[Span]) -> dict[str, float]:
-    """How much work is done at the same time. `overlap` is how many of stepping, inference and
-    learning are done at once, on average, while any is: 1 if they take turns, at most the number of
-    kinds that occur. `inference_while_stepping` and `learning_while_stepping` are the shares of
-    those times in which environments are stepped too.
+    """How much work is done at the same time.
+
+    `overlap` is how many of stepping, inference and learning are done at once, on average, while
+    any is: 1 if they take turns, at most the number of kinds that occur. `inference_while_stepping`
+    and `learning_while_stepping` are the shares of those times in which environments are stepped
+    too.
     """
     busy = {
         kind: union((s.begin, s.end) for s in recorded if s.stage in stages)

@@ -1,6 +1,7 @@
-"""The contestants of `perf.peers`, their tasks and settings. A peer's settings are a list of flags
-to try: the first are those that its authors recommend or that were fastest during development;
-`--tune` tries all of them and takes the fastest.
+"""The contestants of `perf.peers`, their tasks and settings.
+
+A peer's settings are a list of flags to try: the first are those that its authors recommend or that
+were fastest during development; `--tune` tries all of them and takes the fastest.
 """
 
 from __future__ import annotations

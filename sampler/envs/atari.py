@@ -75,8 +75,10 @@ STICKY = AtariProtocol(noop_max=0, sticky=0.25, episodic_life=False, fire_reset=
 
 def make_atari(spec: EnvSpec, **options: Any) -> AtariEnv:
     """The environment of a registered Atari id; `options` are fields of `AtariProtocol`, or
-    `render_mode` or `backend`. Ids whose registration skips no frames get the classic protocol, the
-    others the one that is registered.
+    `render_mode` or `backend`.
+
+    Ids whose registration skips no frames get the classic protocol, the others the one that is
+    registered.
     """
     registered = spec.kwargs
     own = {name: options.pop(name) for name in ("render_mode", "backend") if name in options}

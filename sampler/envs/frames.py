@@ -1,6 +1,7 @@
-"""Environments whose observation is one uint8 frame, written straight into the caller's array. The
-sampler stacks frames and counts skipped ones only for a `FrameEnv`. Attributes of the same names in
-other environments mean nothing to it.
+"""Environments whose observation is one uint8 frame, written straight into the caller's array.
+
+The sampler stacks frames and counts skipped ones only for a `FrameEnv`. Attributes of the same
+names in other environments mean nothing to it.
 """
 
 from __future__ import annotations

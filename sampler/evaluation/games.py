@@ -49,10 +49,11 @@ class Evaluation:
 
 
 class Games:
-    """All lanes: their environments, the model's observations, and their finished games. L is the
-    number of lanes, n of those that still play. Separate environments are stepped one by one, and
-    one whose games are over rests; the lanes of a vector environment go on together until all are
-    over.
+    """All lanes: their environments, the model's observations, and their finished games.
+
+    L is the number of lanes, n of those that still play. Separate environments are stepped one by
+    one, and one whose games are over rests; the lanes of a vector environment go on together until
+    all are over.
     """
 
     def __init__(

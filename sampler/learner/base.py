@@ -223,8 +223,9 @@ class Replays(ABC):
 
     @abstractmethod
     def prepare(self, sampler: Sampler) -> None:
-        """Reserve memory for the sampler's batches before the first one comes. Raises ConfigError
-        if there is not enough.
+        """Reserve memory for the sampler's batches before the first one comes.
+
+        Raises ConfigError if there is not enough.
         """
 
     @property

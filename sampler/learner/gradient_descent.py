@@ -42,8 +42,9 @@ class GradientDescent:
             group["lr"] = rate
 
     def step(self, loss: Tensor, suspects: Mapping[str, Tensor]) -> Tensor | None:
-        """One step down the gradient of `loss` (a scalar); returns the gradient's norm, a scalar. A
-        step whose loss or gradient is not finite is skipped and counted, and returns None; the
+        """One step down the gradient of `loss` (a scalar); returns the gradient's norm, a scalar.
+
+        A step whose loss or gradient is not finite is skipped and counted, and returns None; the
         guard is given the name of the first bad tensor among the parameters, `suspects` and the
         gradients. Raises NonFiniteError if too many steps in a row are skipped.
         """

@@ -55,9 +55,10 @@ def lag_metrics(lag: np.ndarray, real: np.ndarray, used: np.ndarray) -> dict[str
 
 
 class Alarms:
-    """Watches the metrics of successive updates and warns once of each fault. A fault must show in
-    half of the last `patience` updates, since single figures are noisy; it is reported again only
-    after `patience` updates without it.
+    """Watches the metrics of successive updates and warns once of each fault.
+
+    A fault must show in half of the last `patience` updates, since single figures are noisy; it is
+    reported again only after `patience` updates without it.
     """
 
     def __init__(self, action_space: gym.Space, patience: int = 100) -> None:

@@ -1,7 +1,8 @@
-"""Checks that the learner's log-probabilities agree with those of the policy worker. Importance
-ratios compare the log-probabilities that a learner computes with those stored when the actions were
-chosen. With the same weights they must be equal; if they are not, learning goes wrong without an
-error. The first batch of a sampler is therefore checked.
+"""Checks that the learner's log-probabilities agree with those of the policy worker.
+
+Importance ratios compare the log-probabilities that a learner computes with those stored when the
+actions were chosen. With the same weights they must be equal; if they are not, learning goes wrong
+without an error. The first batch of a sampler is therefore checked.
 """
 
 from __future__ import annotations

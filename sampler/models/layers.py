@@ -1,6 +1,7 @@
-"""Layers with their initialisation, and the rule for where low precision is used. Only the image
-encoders may run in bfloat16 (under autocast, or converted for inference), since they take most of
-the time. Vectors, recurrent cores and heads are always computed in float32, so that
+"""Layers with their initialisation, and the rule for where low precision is used.
+
+Only the image encoders may run in bfloat16 (under autocast, or converted for inference), since they
+take most of the time. Vectors, recurrent cores and heads are always computed in float32, so that
 log-probabilities agree between worker and learner.
 """
 

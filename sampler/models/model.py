@@ -19,9 +19,10 @@ Outputs = dict[str, Tensor]
 
 
 class Model(PolicyModel):
-    """Observations -> body -> heads, by the model protocol; subclasses add the heads. state_shape:
-    states are [n, *state_shape] float32; without a core [n, 0]. If the value has a core of its own,
-    its state follows the policy's.
+    """Observations -> body -> heads, by the model protocol; subclasses add the heads.
+
+    state_shape: states are [n, *state_shape] float32; without a core [n, 0]. If the value has a
+    core of its own, its state follows the policy's.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ LARGEST = 1e15  # its square is far below float32's largest number
 
 class Normalizer(nn.Module):
     """(x - mean) / sqrt(var + eps), clipped at +-10; at first the identity, except for the clip.
+
     Mean, variance (of the population) and count, all [D], are buffers, so they go with the weights
     to the policy workers, into checkpoints and to evaluation. Only the learner updates them.
     """

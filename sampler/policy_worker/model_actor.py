@@ -66,7 +66,7 @@ class ModelActor:
             self.inputs += [f"previous_{a.name}" for a in spec.actions] + ["previous_rewards"]
         self._lanes_per_group = shared.topology.lanes_per_group
         if spec.has_state:
-            # Rows begin every `stride` steps of a lane; where rows overlap, the # state that a row
+            # Rows begin every `stride` steps of a lane; where rows overlap, the state that a row
             # begins with comes up while an earlier row is filled, and is kept until then.
             self._stride = spec.steps - spec.overlap
             kept = -(-spec.overlap // self._stride) + 1

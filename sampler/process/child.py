@@ -17,7 +17,7 @@ from sampler.process.bell import Bell
 
 def prepare_child() -> None:
     """Set up the process group, signals and output of a process of a sampler."""
-    # A process group of its own: Ctrl-C reaches only the caller, which decides what to do, and #
+    # A process group of its own: Ctrl-C reaches only the caller, which decides what to do, and
     # processes that environments start and leave behind can be ended as a group.
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -31,9 +31,10 @@ def prepare_child() -> None:
 
 
 def end_own_group() -> NoReturn:
-    """End this process and the processes that environments have left behind. The caller would end
-    those too, but it may be killed at this moment, and once this process is gone nothing would
-    notice that.
+    """End this process and the processes that environments have left behind.
+
+    The caller would end those too, but it may be killed at this moment, and once this process is
+    gone nothing would notice that.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # an environment may have closed or replaced it
@@ -43,9 +44,11 @@ def end_own_group() -> NoReturn:
 
 
 def wait_until_started() -> None:
-    """Wait until the caller has finished starting this process. Until then, the kernel may still
-    signal that something was written to the pipe of `die_with_parent`, even after it has been read
-    here. If a start fails halfway, the pipe is closed.
+    """Wait until the caller has finished starting this process.
+
+    Until then, the kernel may still signal that something was written to the pipe of
+    `die_with_parent`, even after it has been read here. If a start fails halfway, the pipe is
+    closed.
     """
     started: Bell = current_process().started  # type: ignore[attr-defined]
     select.select([started.fd, parent_sentinel()], [], [])
@@ -61,9 +64,10 @@ def parent_sentinel() -> int:
 
 
 def die_with_parent() -> None:
-    """Make the kernel kill this process group when the sampler's process ends, however it ends. The
-    end of the parent is an event on the pipe that multiprocessing keeps to it, and the kernel can
-    send a signal for such an event. The signal is SIGKILL, which also ends a process that is
+    """Make the kernel kill this process group when the sampler's process ends, however it ends.
+
+    The end of the parent is an event on the pipe that multiprocessing keeps to it, and the kernel
+    can send a signal for such an event. The signal is SIGKILL, which also ends a process that is
     stopped or stuck in an environment's code, and the processes that environments have started.
     """
     sentinel = parent_sentinel()

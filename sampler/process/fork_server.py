@@ -1,4 +1,5 @@
 """Setup and clean-up in the fork server, which loads this module. No other process uses it.
+
 multiprocessing keeps the fork server's socket in a directory under /tmp, which the caller removes
 when it exits. A caller that is killed cannot do so, but the fork server ends after the caller and
 all workers, and removes the directory then.
@@ -32,8 +33,8 @@ def _remove_socket(server: int, caller: int) -> None:
         shutil.rmtree(os.path.dirname(address), ignore_errors=True)
 
 
-# A process group of its own: signals that a terminal or `timeout` sends to the caller's group #
-# must not reach the fork server.
+# A process group of its own: signals that a terminal or `timeout` sends to the caller's group must
+# not reach the fork server.
 os.setpgid(0, 0)
 _usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # discards a pending one
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see `launch.start`

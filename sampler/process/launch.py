@@ -46,8 +46,9 @@ def context(method: str, preload: Sequence[str] = ()) -> Any:
 
 def start(process: BaseProcess) -> None:
     """Start a worker process, with single-threaded libraries, and without running the caller's
-    script again. Raises WorkerError if the system refuses, ConfigError if TMPDIR cannot hold a
-    socket.
+    script again.
+
+    Raises WorkerError if the system refuses, ConfigError if TMPDIR cannot hold a socket.
     """
     deadline = time.monotonic() + DYING_TIMEOUT
     while True:
@@ -149,8 +150,9 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _found_first() -> Iterator[None]:
-    """Start children that find our packages, even if files beside the script hide them. The caller
-    has found them through `fastrl`; children search the path that they are given.
+    """Start children that find our packages, even if files beside the script hide them.
+
+    The caller has found them through `fastrl`; children search the path that they are given.
     """
     hidden = any(map(_is_hidden, ("sampler", "cli")))
     if hidden:

@@ -7,6 +7,7 @@ import time
 
 class Patience:
     """Seconds between readings of the clock, where each pause counts as `interval` seconds at most.
+
     A process that reads it regularly thus does not blame others for time in which it was stopped
     together with them: by Ctrl-Z, in a frozen container, on a suspended machine.
     """

@@ -24,8 +24,9 @@ DECLARE = 'set metadata["autoreset_mode"] to what it does (gymnasium.vector.Auto
 
 
 def declared_mode(env: gym.vector.VectorEnv) -> AutoresetMode | None:
-    """The mode declared in the environment's metadata; None if there is none. Raises ConfigError
-    for a mode that Gymnasium does not have.
+    """The mode declared in the environment's metadata; None if there is none.
+
+    Raises ConfigError for a mode that Gymnasium does not have.
     """
     mode = (env.metadata or {}).get("autoreset_mode")
     if mode is None or isinstance(mode, AutoresetMode):
@@ -42,7 +43,9 @@ def mode_at_end(
     declared: AutoresetMode | None, info: dict[str, Any], ended: np.ndarray
 ) -> AutoresetMode:
     """The mode, judged by the step in which the episodes of the lanes `ended`, bool [L], have
-    ended. Raises ConfigError if the environment does something other than it declares.
+    ended.
+
+    Raises ConfigError if the environment does something other than it declares.
     """
     same_step = has_final_observations(info, ended)
     if declared is None:
@@ -57,6 +60,7 @@ def mode_at_end(
 
 def observed_mode(env: gym.vector.VectorEnv, seed: int) -> AutoresetMode | None:
     """The mode of an environment that has been reset, judged by what it declares and what it does.
+
     It is stepped with random actions until an episode has ended, for `LOOK_SECONDS` at most. None:
     it declares no mode, and no episode has ended. Errors that it raises meanwhile are ignored;
     workers will report them. Raises ConfigError if it contradicts itself.

@@ -60,9 +60,10 @@ def make_lanes(context: WorkerContext) -> list[Lanes]:
 
 
 def seed_global_generators(seed: int) -> None:
-    """Seed this process's global random generators, which environments may draw from. Workers are
-    forked from one process and would otherwise all begin with the same state. torch is seeded if
-    something has loaded it.
+    """Seed this process's global random generators, which environments may draw from.
+
+    Workers are forked from one process and would otherwise all begin with the same state. torch is
+    seeded if something has loaded it.
     """
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002

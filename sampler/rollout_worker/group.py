@@ -20,9 +20,10 @@ from sampler.shm.tokens import NONE
 
 
 class Group:
-    """Steps the lanes of a group and keeps their rows, games and request up to date. It is always
-    in one of two states: it has no rows (`token` is NONE), or it has asked for the actions of
-    `step` and waits for them.
+    """Steps the lanes of a group and keeps their rows, games and request up to date.
+
+    It is always in one of two states: it has no rows (`token` is NONE), or it has asked for the
+    actions of `step` and waits for them.
     """
 
     def __init__(self, index: int, lanes: Lanes, shared: Shared, values: ValueCheck):
@@ -181,8 +182,9 @@ class Group:
     # ---- saving and restoring
 
     def state_dict(self) -> dict[str, Any]:
-        """The group's state outside the shared memory; its lanes must be replayable. Arrays are
-        those in use, not copies.
+        """The group's state outside the shared memory; its lanes must be replayable.
+
+        Arrays are those in use, not copies.
         """
         return {
             "episode_ids": self._episode_ids,
@@ -197,8 +199,9 @@ class Group:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a `state_dict()`; the shared memory must already be restored. Raises
-        StateError if the environments cannot be brought back.
+        """Continue from a `state_dict()`; the shared memory must already be restored.
+
+        Raises StateError if the environments cannot be brought back.
         """
         self._episode_ids[:] = state["episode_ids"]
         self.games.load_state_dict(state)

@@ -88,8 +88,9 @@ class LikenessCheck:
         ]
 
     def _follow(self, rows: dict[str, np.ndarray], begin: int, end: int) -> None:
-        """Update the digests of the first lane's episodes up to the end of its row. They leave out
-        the first observation of an episode: see `_starts`.
+        """Update the digests of the first lane's episodes up to the end of its row.
+
+        They leave out the first observation of an episode: see `_starts`.
         """
         for step in range(begin, end):
             if rows["age"][0, step + 1] == 0:

@@ -74,8 +74,10 @@ class ActionLog:
         self, lanes: Lanes, rows: slice, observations: list[np.ndarray], mask: np.ndarray | None
     ) -> None:
         """Reset `lanes` and repeat the actions of the recorded lanes `rows`, which have equally
-        many. observations, mask: the last ones that `rows` had shown. Raises StateError if `lanes`
-        do not show the same again.
+        many.
+
+        observations, mask: the last ones that `rows` had shown. Raises StateError if `lanes` do not
+        show the same again.
         """
         last = [array[rows] for array in observations]
         shown = [np.zeros_like(array)[:, None] for array in last]

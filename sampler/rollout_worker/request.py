@@ -20,8 +20,9 @@ class Request:
         self._asked = self._words[ASKED]
 
     def begin(self, token: int, step: int, row: int) -> None:
-        """Write down which rows the next requests are about, before the first of them. step: the
-        first step to ask for; row: rows begun since the lanes' state was last lost.
+        """Write down which rows the next requests are about, before the first of them.
+
+        step: the first step to ask for; row: rows begun since the lanes' state was last lost.
         """
         self._words[STEP] = step
         self._words[TOKEN] = token

@@ -21,9 +21,8 @@ def write_rewards(rewards: list[Any], target: np.ndarray) -> None:
     refuses both.
     """
     if getattr(rewards[0], "ndim", 0) == 0:
-        # Python's array makes numbers beyond float32 infinite without numpy's warning, in less #
-        # time than it takes to switch that off. numpy accepts some types that Python's array
-        # refuses.
+        # Python's array makes numbers beyond float32 infinite without numpy's warning, in less time
+        # than it takes to switch that off. numpy accepts some types that Python's array refuses.
         for convert in (_FLOATS, list):
             try:
                 target[...] = convert(rewards)

@@ -76,8 +76,9 @@ class RowFiller:
         return self._blocks[token]
 
     def begin(self, block: Block, episode_ids: np.ndarray) -> int:
-        """Start rows with what the last ones ended with; returns the step to continue from. Fields
-        that only the end of an episode changes are written for the whole row at once.
+        """Start rows with what the last ones ended with; returns the step to continue from.
+
+        Fields that only the end of an episode changes are written for the whole row at once.
         """
         start = self.overlapping
         unused = self.spec.overlap - start
@@ -128,10 +129,11 @@ class RowFiller:
 
     def begin_episode_at_once(self, block: Block, lane: int, step: int, episode_id: int) -> float:
         """The transition at `step` ended this lane's episode, and observation `step + 1` is the
-        first of the next one. Returns the reward that is no longer in the row. A terminated episode
-        needs no observation after its end. A truncated one needs its final observation for the
-        bootstrap, which is missing here. It is therefore truncated one step earlier, where the
-        observation exists, and its last transition is masked.
+        first of the next one. Returns the reward that is no longer in the row.
+
+        A terminated episode needs no observation after its end. A truncated one needs its final
+        observation for the bootstrap, which is missing here. It is therefore truncated one step
+        earlier, where the observation exists, and its last transition is masked.
         """
         masked = 0.0
         if not block.terminated[lane, step]:

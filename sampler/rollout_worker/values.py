@@ -25,9 +25,11 @@ class Fault:
 
 
 class ValueCheck:
-    """Looks for values outside the spaces; one object serves all lanes of a process. NaN, infinite
-    rewards and discrete values that do not exist are faults. A finite float outside its Box is not,
-    since published environments return such values, but the first one gives a warning.
+    """Looks for values outside the spaces; one object serves all lanes of a process.
+
+    NaN, infinite rewards and discrete values that do not exist are faults. A finite float outside
+    its Box is not, since published environments return such values, but the first one gives a
+    warning.
     """
 
     def __init__(self, leaves: tuple[Leaf, ...], environment: str):

@@ -253,8 +253,10 @@ def reset_score(info: dict[str, Any], lane: int) -> tuple[float, bool]:
 
 def seed_of(env: gym.vector.VectorEnv, seeds: list[int]) -> int | list[int]:
     """The seed for `reset` of a vector environment: a list with one per lane, or the first of
-    consecutive ones. Gymnasium's interface allows one number or None. Its two vector environments
-    made of separate environments also take a list, which gives every lane a stream of its own.
+    consecutive ones.
+
+    Gymnasium's interface allows one number or None. Its two vector environments made of separate
+    environments also take a list, which gives every lane a stream of its own.
     """
     of_envs = gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv
     return seeds if isinstance(env.unwrapped, of_envs) else seeds[0]

@@ -174,8 +174,9 @@ def _store_spec(
 
 
 def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
-    """For inference on a GPU, pin the arena and keep published weights in the GPU's memory. Returns
-    the copies of the weights there, or None.
+    """For inference on a GPU, pin the arena and keep published weights in the GPU's memory.
+
+    Returns the copies of the weights there, or None.
     """
     import torch
 

@@ -1,5 +1,6 @@
-"""Inspecting an environment in a process of its own. It may hang, exit, crash or leave processes
-behind, which must not affect the caller.
+"""Inspecting an environment in a process of its own.
+
+It may hang, exit, crash or leave processes behind, which must not affect the caller.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ POLL_INTERVAL = 0.2  # seconds between two checks of the time
 
 
 def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
-    """The result of `inspect_environment`, with the same EnvError and ConfigError. Also raises
-    EnvError if the environment does not answer within `start_timeout` seconds.
+    """The result of `inspect_environment`, with the same EnvError and ConfigError.
+
+    Also raises EnvError if the environment does not answer within `start_timeout` seconds.
     """
     check_limits(1, bells=1)  # otherwise multiprocessing's server fails with a traceback
     parcel = Parcel(config, f"env {config.env_name}")

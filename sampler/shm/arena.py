@@ -45,9 +45,10 @@ class Layout:
 
 
 class Arena:
-    """Shared memory from `memfd_create`, without a name, so a killed run leaves nothing behind. The
-    creator really allocates the memory, so a later write can never fail. An arena sent to a child
-    process is mapped there, too. Index it with a field's name to get the array.
+    """Shared memory from `memfd_create`, without a name, so a killed run leaves nothing behind.
+
+    The creator really allocates the memory, so a later write can never fail. An arena sent to a
+    child process is mapped there, too. Index it with a field's name to get the array.
     """
 
     def __init__(self, layout: Layout, remedy: str = "ask for less"):

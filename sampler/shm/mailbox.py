@@ -1,4 +1,5 @@
 """What processes report outside the per-step path: finished games, and the error that ended them.
+
 Every ring and slot has one writer, one reader and no lock, so a killed writer blocks nobody.
 """
 
@@ -93,8 +94,9 @@ class EpisodeRings:
     # ---- the learner's process
 
     def take(self) -> list[Episode]:
-        """The games finished since the last call, those of each worker in the order of time. If a
-        worker finished more than RING, they are a sample; the others count as missed.
+        """The games finished since the last call, those of each worker in the order of time.
+
+        If a worker finished more than RING, they are a sample; the others count as missed.
         """
         episodes = []
         for worker in np.flatnonzero(self.heads != self.reads).tolist():

@@ -74,8 +74,9 @@ class Topology:
 
 
 class Shared:
-    """The arena of a sampler, with typed access to its contents. Can be sent to a child. Weights
-    are read through a `WeightStore`, since they may be on a GPU instead.
+    """The arena of a sampler, with typed access to its contents. Can be sent to a child.
+
+    Weights are read through a `WeightStore`, since they may be on a GPU instead.
     """
 
     def __init__(self, spec: StoreSpec, topology: Topology, weight_bytes: int, sync: bool):

@@ -110,7 +110,7 @@ class StoreSpec:
         if self.stacks_frames:
             frame = self.observations[0]
             count = self.buffers * self.rows * self.frames_per_row
-            # One frame more than the rows hold: zeros, in place of every frame from before the #
+            # One frame more than the rows hold: zeros, in place of every frame from before the
             # first observation of an episode.
             fields.append(Field(FRAMES, (count + 1,) + frame.shape, frame.dtype))
         return fields

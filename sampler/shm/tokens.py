@@ -153,6 +153,7 @@ class TokenPool:
 
     def reclaim(self, groups: range) -> list[int]:
         """Take back what a dead worker's groups held; returns the groups that now have a token.
+
         Call it only when neither the worker nor anybody on its behalf can still write.
         """
         with self.lock:

@@ -178,7 +178,7 @@ class ActorCritic(Learner):
         state = data.rnn_state
         if state is None:
             state = self.model.initial_state(len(batch)).to(self.device)
-        # An invalid step follows an episode's end, and may follow a step of a row that was given #
+        # An invalid step follows an episode's end, and may follow a step of a row that was given
         # up: in both cases the next observation's value is a bootstrap, and nothing flows back.
         cuts = batch.terminated | batch.truncated
         cuts[:, :-1] |= ~real[:, 1:]
@@ -205,9 +205,10 @@ class ActorCritic(Learner):
         return rollout
 
     def _update_normalizer(self, rollout: Rollout) -> None:
-        """Update the model's running statistics with the observations that were acted on. This
-        comes after learning from a batch, so that acting and learning use the same statistics, but
-        before learning from the very first batch, which would otherwise not be normalized.
+        """Update the model's running statistics with the observations that were acted on.
+
+        This comes after learning from a batch, so that acting and learning use the same statistics,
+        but before learning from the very first batch, which would otherwise not be normalized.
         """
         update = getattr(self.model, "update_normalizer", None)
         if update is not None:

@@ -37,9 +37,10 @@ class StateNetwork(nn.Module):
 
 
 class InitialStates:
-    """The states that sequences begin with. stored: the actor's own state at that step. zero: an
-    empty memory. learned: the prediction of a small network from the first observation, trained
-    beside the model to predict stored states.
+    """The states that sequences begin with.
+
+    stored: the actor's own state at that step. zero: an empty memory. learned: the prediction of a
+    small network from the first observation, trained beside the model to predict stored states.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class InitialStates:
 
     def learn(self, batch: SequenceBatch) -> Tensor | None:
         """One step of the network towards the stored states; returns its squared error, a scalar.
+
         None without a network, or if the error is not finite, in which case nothing changes. Rows
         that begin an episode are ignored: their state is known to be zero. Raises NonFiniteError if
         too many errors in a row are not finite.

@@ -43,7 +43,9 @@ SMALLER_REPLAY = "lower replay_capacity, or set replay_path to a directory to ke
 
 class QLearner(Learner, Explores, Replays):
     """A learner whose model gives Q-values; subclasses define what is replayed and how it is
-    learned. The replay is made by `prepare`, or else from the shapes of the first batch.
+    learned.
+
+    The replay is made by `prepare`, or else from the shapes of the first batch.
     """
 
     config: QLearnerConfig
@@ -284,6 +286,7 @@ class QLearner(Learner, Explores, Replays):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict()`; without a saved replay, the replay is filled again first.
+
         Raises ConfigError if the state does not fit.
         """
         super().load_state_dict(state)

@@ -1,4 +1,5 @@
 """How far stored recurrent states have drifted from those that the newest weights would compute.
+
 Rows of one lane overlap, so a row begins at a step inside the row before it. At that step there are
 two states: the stored one, made by older weights, and the one that the newest weights recompute
 from the row before.

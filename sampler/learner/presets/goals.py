@@ -1,5 +1,6 @@
-"""Settings for environments with goals, which are replaced in hindsight. They were tuned on
-fastrl/BitFlip-v0.
+"""Settings for environments with goals, which are replaced in hindsight.
+
+They were tuned on fastrl/BitFlip-v0.
 """
 
 from __future__ import annotations

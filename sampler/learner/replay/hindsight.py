@@ -1,6 +1,8 @@
 """Hindsight experience replay (Andrychowicz et al. 2017): goals that were reached later replace the
-desired ones. Relabelling happens when transitions are sampled, inside the stored rows: if a row
-holds only a part of an episode, goals come from that part.
+desired ones.
+
+Relabelling happens when transitions are sampled, inside the stored rows: if a row holds only a part
+of an episode, goals come from that part.
 """
 
 from __future__ import annotations
@@ -49,9 +51,11 @@ def episode_segments(cuts: np.ndarray, mask: np.ndarray) -> Segments:
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Which transitions get which goals, and their rewards with these. compute_reward: the
-    environment's. compute_terminated: the environment's, if reaching a goal ends an episode; None:
-    keep the stored ends. goals: relabelled transitions for each one that keeps its own goal (k).
+    """Which transitions get which goals, and their rewards with these.
+
+    compute_reward: the environment's. compute_terminated: the environment's, if reaching a goal
+    ends an episode; None: keep the stored ends. goals: relabelled transitions for each one that
+    keeps its own goal (k).
     """
 
     compute_reward: RewardFunction

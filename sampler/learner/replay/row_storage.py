@@ -38,8 +38,9 @@ class RowStorage:
         max_bytes: int | None = None,
     ) -> None:
         """`path`: a directory for an unnamed file in place of memory, gone when the process ends.
-        `max_bytes`: lowers the capacity to as many rows as fit into it; None: no bound. Raises
-        ConfigError if the rows do not fit, with the bytes they need and `remedy`.
+        `max_bytes`: lowers the capacity to as many rows as fit into it; None: no bound.
+
+        Raises ConfigError if the rows do not fit, with the bytes they need and `remedy`.
         """
         self.specs = {name: (tuple(s), np.dtype(d)) for name, (s, d) in fields.items()}
         of_row = {name: int(np.prod(s)) * d.itemsize for name, (s, d) in self.specs.items()}
@@ -159,8 +160,9 @@ class RowStorage:
         return {**state, "added": np.array(self.added), "capacity": np.array(self.capacity)}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Copies the rows of another storage's `state_dict()`, slot for slot. Raises ConfigError if
-        capacity or fields differ.
+        """Copies the rows of another storage's `state_dict()`, slot for slot.
+
+        Raises ConfigError if capacity or fields differ.
         """
         if int(state["capacity"]) != self.capacity:
             raise ConfigError(
