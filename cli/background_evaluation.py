@@ -1,7 +1,7 @@
 """Evaluation while training: a process of low priority that plays saved weights.
 
-Training goes on meanwhile. One evaluation runs at a time; if it is not over when the next is due,
-the next begins when it is. The best checkpoint is that with the highest mean greedy score.
+Training goes on meanwhile. One evaluation runs at a time; the next begins when it is over, even if
+it is due earlier. The best checkpoint is the one with the highest mean greedy score.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Result:
 
 
 class BackgroundEvaluation:
-    """A hook of the Trainer that evaluates every so many steps and reports what comes back."""
+    """A hook of the Trainer that evaluates at a fixed interval of steps and reports the results."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class BackgroundEvaluation:
         self.best = self._best_so_far()
         """The highest mean greedy score of the run; None before there is one."""
         self._running: tuple[int, float] | None = None  # steps and seconds of the candidate
-        self._began = 0.0  # when that was sent
+        self._began = 0.0  # when the candidate was sent
         self._process: Any = None
         self._connection: Any = None
 
@@ -94,7 +94,7 @@ class BackgroundEvaluation:
         return self._running is not None
 
     def __call__(self, progress: Progress) -> None:
-        """Report a result that has come, and begin an evaluation that is due."""
+        """Report a result that has arrived, and begin an evaluation that is due."""
         self.poll()
         if progress.steps < self._next:
             return
@@ -115,7 +115,7 @@ class BackgroundEvaluation:
         self._late = False
         self._next = (progress.steps // self._every + 1) * self._every
         state = self._trainer.state_dict()
-        state.pop("sampler", None)  # of no use here, and large, as is the replay
+        state.pop("sampler", None)  # not needed here, and large, like the replay
         state["learner"].pop("replay", None)
         checkpoint.save(self._candidate, state)
         self._running = (progress.steps, progress.seconds)
@@ -127,7 +127,7 @@ class BackgroundEvaluation:
             self._send()
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Report the result of a running evaluation if it comes within `timeout` seconds."""
+        """Report the result of a running evaluation if it arrives within `timeout` seconds."""
         if self._running is None:
             return
         steps, seconds = self._running
@@ -220,7 +220,8 @@ class BackgroundEvaluation:
 
 
 def _main(connection: Connection, options: Options) -> None:
-    """The process: answers every path with (greedy, sampled), or with a line that says why not."""
+    """The process: answers every path with (greedy, sampled) results, or with the error as a
+    line."""
     import torch
 
     prepare_child()
@@ -234,8 +235,8 @@ def _main(connection: Connection, options: Options) -> None:
             return
         try:
             state = checkpoint.load(path)
-            # not those of fastrl-eval: a best checkpoint would be judged by the games it was
-            # chosen for
+            # not the seeds of fastrl-eval, which would judge the best checkpoint by the same games
+            # that it was chosen by
             seed = seeds.integer(chosen.eval_seed, seeds.SELECTION)
             answer: Any = tuple(
                 options.play(

@@ -1,4 +1,4 @@
-"""From arguments to a dataclass with tyro, with every mistake reported as one line."""
+"""From arguments to a dataclass with tyro; every mistake is reported as one line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parse(
 
 
 def flags(options: Any) -> list[str]:
-    """The flags that a dataclass instance gives, in the order of --help."""
+    """The flags of a dataclass instance, in the order of --help."""
     return list(_flags(options, ""))
 
 
@@ -91,5 +91,5 @@ def _first_sentence(box: str) -> str:
         elif paragraph:  # a rule
             break
     sentence = " ".join(" ".join(paragraph).split()).rstrip(".")
-    # of a group's own check the message alone; of a flag's value also the flag
+    # for a group's own check only the message; for a flag's value also the flag
     return re.sub(r"^Error parsing (?:(?!--)\S+: )?", "", sentence)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.table import Table
 
-logger = logging.getLogger("fastrl.cli")  # what it records has been printed already
+logger = logging.getLogger("fastrl.cli")  # its records have already been printed
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a display shows. None stands for what is not known yet."""
+    """The values that a display shows; None for those not known yet."""
 
     steps: int
     """Agent steps of real transitions since the run began, resumed parts included."""
@@ -60,11 +60,11 @@ class PlainDisplay:
         self._stream = stream
 
     def update(self, status: Status) -> None:
-        """Show where the run is."""
+        """Show the progress of the run."""
         self.message(status_line(status))
 
     def phase(self, text: str) -> None:
-        """Show what takes time now, before there is anything to measure."""
+        """Show what is being done before there is anything to measure."""
         self.message(text)
 
     def message(self, text: str) -> None:
@@ -73,7 +73,7 @@ class PlainDisplay:
         logger.info(text)
 
     def warning(self, text: str) -> None:
-        """Print a line that must not be missed. Logging it is the caller's affair."""
+        """Print a line that must not be missed. The caller logs it."""
         print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def notice(self, text: str) -> None:
@@ -81,7 +81,7 @@ class PlainDisplay:
         print(text, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Leave the stream as it was."""
+        """Restore the stream."""
 
     def __enter__(self) -> Any:
         return self
@@ -93,7 +93,7 @@ class PlainDisplay:
 class LiveDisplay(PlainDisplay):
     """A table that is redrawn in place, twice a second; lines appear above it, then below.
 
-    Any thread may call its methods. Once it is closed it shows lines, and no table any more.
+    Any thread may call its methods. Once it is closed, it shows only lines and no table.
     """
 
     interval = 0.5  # seconds between two redraws
@@ -107,10 +107,10 @@ class LiveDisplay(PlainDisplay):
         self._live = Live(console=self._console, auto_refresh=False, redirect_stderr=False)
         self._logged = -PlainDisplay.interval
         self._shown: Status | str | None = None
-        self._since = 0.0  # time.monotonic() when that was given
+        self._since = 0.0  # time.monotonic() when that was set
         self._lock = threading.RLock()
         self._closed = threading.Event()
-        # Batches may be minutes apart, so the clock goes on without them.
+        # Batches may be minutes apart; the clock must go on between them.
         threading.Thread(target=self._tick, name="fastrl display", daemon=True).start()
 
     def update(self, status: Status) -> None:
@@ -138,7 +138,7 @@ class LiveDisplay(PlainDisplay):
             self._closed.set()
             if self._live.is_started:
                 if isinstance(self._shown, str):
-                    self._live.update("")  # it is over
+                    self._live.update("")  # the run is over
                 self._live.stop()
 
     def _print(self, text: str) -> None:
@@ -214,7 +214,7 @@ class DisplayHandler(logging.Handler):
 
 
 def later(status: Status, seconds: float) -> Status:
-    """`status` with its clock `seconds` further on."""
+    """`status` with its clock advanced by `seconds`."""
     left = status.seconds_left
     return replace(
         status,
@@ -270,12 +270,12 @@ def status_table(status: Status) -> Table:
 
 
 def has_frames(fps: float, sps: float) -> bool:
-    """Whether a step is several frames of an emulator, so that there are two speeds to tell."""
+    """Whether a step is several emulator frames, so that FPS and SPS differ."""
     return round(fps) != round(sps)
 
 
 def duration(seconds: float | None) -> str:
-    """`seconds` for people: 42s, 3m05s, 2h07m; a dash where it is not known."""
+    """`seconds` for people: 42s, 3m05s, 2h07m; a dash if it is not known."""
     if seconds is None:
         return "-"
     whole = int(seconds)

@@ -23,7 +23,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _evaluate(arguments: Sequence[str], signals: StopSignals) -> int:
-    # here, not above: it needs seconds, in which signals already have to end in one line
+    # not at the top: this takes seconds, in which signals must already end in one line
     from cli.evaluating import evaluate_run
 
     look_in_current_folder()

@@ -61,11 +61,11 @@ def evaluate_run(arguments: Sequence[str], signals: StopSignals) -> None:
     chosen = parse(EvaluateOptions(), given, PROG, DESCRIPTION)
     folder = find_run(chosen.run, chosen.run_dir)
 
-    import torch  # takes seconds, which --help can do without
+    import torch  # not at the top: it takes seconds, which --help does not need
 
     from cli.options import saved_options
 
-    # On a few observations threads gain nothing, and on busy cores they wait for one another.
+    # Threads gain nothing on a few observations, and on busy cores they wait for one another.
     torch.set_num_threads(1)
     options = saved_options(folder)
     state, file = _load(folder, chosen.checkpoint)

@@ -25,7 +25,7 @@ class EventFile:
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
-        """purge_step: TensorBoard is told to forget what older files hold from this step on."""
+        """purge_step: TensorBoard drops events of older files from this step on."""
         name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}.{os.getpid()}"
         self._file = (folder / name).open("ab", buffering=0)
         self._add(file_version="brain.Event:2")

@@ -1,7 +1,7 @@
 """How a command ends: one line and an exit code, never a traceback.
 
 0 done, 1 a failure, 2 a configuration that cannot work, 130 SIGINT, 143 SIGTERM. This module loads
-nothing that takes time: until its handlers are in place, a signal would end in a traceback.
+nothing that takes time, because a signal before its handlers are in place would end in a traceback.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from types import FrameType
 from typing import Any, NoReturn
 
 GRACE_SECONDS = 4.5
-"""From the first signal until the command is no longer waited for: what it has not saved by then is
-saved beside it, however long that takes."""
+"""From the first signal until the command is no longer waited for. What it has not saved by then is
+saved in another thread, however long that takes."""
 CLOSING_SECONDS = 1.0
-"""From then, with all saved, to the exit."""
+"""From then, with everything saved, to the exit."""
 ANNOUNCING_SECONDS = 0.5
-"""For which a signal's handler waits until its line is printed."""
+"""How long a signal's handler waits until its line is printed."""
 URGENT_SECONDS = 2.0
-"""From the first signal until work should be left where it is, to have time for saving."""
+"""From the first signal until unfinished work should be left, to have time for saving."""
 
 
 class Stopped(BaseException):
-    """The work at hand was left, because a signal asked for it and the time runs out."""
+    """Work was left unfinished because time runs out after a signal."""
 
 
 class StopSignals:
-    """What SIGINT and SIGTERM do, with one line on stderr.
+    """The effects of SIGINT and SIGTERM, with one line on stderr.
 
     Outside of `deferred` blocks there is nothing to save, and the process ends at once. In them the
     first signal sets `event`; the command looks at it between two steps, saves and returns. After
@@ -48,9 +48,9 @@ class StopSignals:
         self.signal: int | None = None
         self.event = threading.Event()
         self.note = "saving"
-        """What the line says is happening in a deferred block."""
+        """What the line says is being done in a deferred block."""
         self.on_exit: Callable[[], None] = lambda: None
-        """Gives the terminal back; called before the signal's line, and before the process ends."""
+        """Restores the terminal; called before the signal's line, and before the process ends."""
         self.rescue: Callable[[], None] = lambda: None
         """Saves, in a thread of its own, what a command that does not end has not saved."""
         self._prog = prog
@@ -72,7 +72,7 @@ class StopSignals:
 
     @property
     def urgent(self) -> bool:
-        """Whether a signal arrived URGENT_SECONDS ago: what is left of the time is for saving."""
+        """Whether a signal arrived URGENT_SECONDS ago, so that the remaining time is for saving."""
         return self.requested and time.monotonic() - self._since > URGENT_SECONDS
 
     @contextmanager
@@ -112,12 +112,12 @@ class StopSignals:
         self._timer.start()
 
     def _announce(self, line: str) -> None:
-        with suppress(Exception):  # whatever is wrong with the terminal, the line comes next
+        with suppress(Exception):  # a broken terminal must not prevent the line
             self.on_exit()
         os.write(2, _wrapped(line).encode())
 
     def _end_late(self) -> None:
-        """Save what the command has not, and end without it."""
+        """Save what the command has not saved, and end without it."""
         if self._deferred:
             self.rescue()
             time.sleep(CLOSING_SECONDS)
@@ -143,9 +143,9 @@ def _wrapped(line: str) -> str:
 
 
 def kill_descendants() -> None:
-    """Kill what this process has started, and what that has.
+    """Kill all child processes of this process, and theirs in turn.
 
-    All of them would end with this one, but those that are only just starting not without words.
+    They would all end with this process, but those that are just starting would print tracebacks.
     """
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -161,7 +161,8 @@ def kill_descendants() -> None:
 
 
 def remove_temporary_folder() -> None:
-    """Remove the folder of multiprocessing's socket, which is only removed at a usual exit."""
+    """Remove the folder of multiprocessing's socket, which is otherwise removed only at a normal
+    exit."""
     if process := sys.modules.get("multiprocessing.process"):
         folder = process.current_process()._config.get("tempdir")
         if folder:
@@ -169,9 +170,9 @@ def remove_temporary_folder() -> None:
 
 
 def open_standard_streams() -> None:
-    """Lead those of stdin, stdout and stderr that are closed to /dev/null.
+    """Open /dev/null in place of stdin, stdout and stderr if they are closed.
 
-    Otherwise the next files to be opened would get their numbers, and all that is printed.
+    Otherwise the next files to be opened would get their numbers, and all printed output.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -190,7 +191,7 @@ def run_command(prog: str, command: Callable[[StopSignals], int]) -> int:
         try:
             code = command(signals)
         except BrokenPipeError:
-            # whoever read the output is gone; nothing can be printed, not even at exit
+            # the reader of the output is gone; nothing can be printed, not even at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             code = _fail(prog, "standard output was closed", 1)
         except Exception as error:
@@ -203,7 +204,7 @@ def leave(code: int) -> NoReturn:
 
     By then everything is saved and closed, and taking torch apart can take seconds.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ending already
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process is already ending
     if code > 128:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -217,7 +218,8 @@ def _fail(prog: str, message: str, code: int) -> int:
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """An error as a line and an exit code. One that nobody planned for is given its place.
+    """An error as a line and an exit code. The line of an unexpected error names its place in the
+    code.
 
     The traceback is in the run's log.txt; FASTRL_TRACEBACK=1 prints it, too.
     """

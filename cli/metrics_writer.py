@@ -36,15 +36,15 @@ appear."""
 class MetricsWriter:
     """Writes rows of metrics to a folder's metrics.csv and to TensorBoard.
 
-    Columns never move: a tag seen for the first time is added on the right, and the rows before it
-    are empty there. A resumed run drops what was written after `resume_step` (agent steps), since
-    that part of the run is about to be repeated; without it an existing file is an error.
+    Columns never move: a tag seen for the first time is added on the right, and earlier rows are
+    empty there. A resumed run drops what was written after `resume_step` (agent steps), since that
+    part of the run will be repeated; without it, an existing file is an error.
     """
 
     def __init__(
         self, folder: Path, resume_step: int | None = None, tensorboard: bool = True
     ) -> None:
-        """Raises FastrlError where the disk refuses, or the folder's metrics.csv is none."""
+        """Raises FastrlError if the disk refuses, or if the folder's metrics.csv is not one."""
         self._path = folder / "metrics.csv"
         self._columns = list(COLUMNS)
         self._events: Any = None
@@ -73,7 +73,7 @@ class MetricsWriter:
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
-        """Whatever the disk refuses in this block is one line."""
+        """Turns errors of the disk in this block into a FastrlError of one line."""
         try:
             yield
         except OSError as error:
@@ -126,8 +126,8 @@ class MetricsWriter:
         self._file = self._path.open("ab", buffering=0)
 
     def _insert(self, row: dict[str, str]) -> None:
-        """Add a row that belongs before others, such as an evaluation of weights of some time ago,
-        so that steps never go back."""
+        """Add a row that belongs before others, such as an evaluation of earlier weights, at its
+        place, so that steps never decrease."""
         self._file.close()
         _, rows = read_rows(self._path)
         self._rewrite(sorted([*rows, row], key=lambda row: int(row["step"])))
@@ -159,7 +159,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def read_rows(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Header and rows of a metrics.csv; a last line cut short by a kill is left out.
 
-    Raises FastrlError where the file is no metrics.csv.
+    Raises FastrlError if the file is not a metrics.csv.
     """
     try:
         text = path.read_text()

@@ -18,9 +18,9 @@ from sampler.errors import ConfigError
 from sampler.evaluation import Decision
 from sampler.spaces.flattening import leaves
 
-COMPONENTS = 8  # of an action, that are drawn
-BINS = 40  # of real numbers
-MOST_NAMED = 40  # choices with a mark each; more would not be readable
+COMPONENTS = 8  # of an action that are drawn
+BINS = 40  # for real numbers
+MOST_NAMED = 40  # choices labelled one by one; more would be unreadable
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class ActionComponent:
 def action_components(
     env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]
 ) -> list[ActionComponent]:
-    """The numbers that make up an action of an environment, which is made for that and closed.
+    """The numbers that make up an action of an environment, which is made for this and closed.
 
-    Raises ConfigError and EnvError where it cannot be made.
+    Raises ConfigError and EnvError if it cannot be made.
     """
     made: Any = make(env, **env_kwargs)
     with closing(made):

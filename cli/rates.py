@@ -24,9 +24,10 @@ class Rates:
     fps: float
     """Emulator frames per second."""
     shares: Mapping[str, float]
-    """Share of the time (0 to 1) that went to environment, inference and learner: of the rollout
-    workers' time, which they spend stepping environments, waiting for actions, or waiting for rows
-    that the learner has not freed; in serial mode of the one process's. Together at most 1."""
+    """Shares of time (0 to 1) that went to environment, inference and learner, together at most 1.
+    They are shares of the rollout workers' time, which they spend stepping environments, waiting
+    for actions, or waiting for rows that the learner has not freed; in serial mode, of the one
+    process's time."""
     learner_wait: float
     """Share of the learner's time spent waiting for batches (0 to 1)."""
     communication: float
@@ -71,7 +72,7 @@ def rates(
             "inference": acting / workers,
             "learner": spent("rollout", ["token_wait"]) / workers,
         }
-    # A wait is counted when it ends, so one that began before the first snapshot is too long here.
+    # A wait is counted when it ends, so one that began before the first snapshot counts too much.
     whole = max(sum(shares.values()), 1.0)
     shares = {name: share / whole for name, share in shares.items()}
     return Rates(
@@ -88,7 +89,7 @@ def rates(
 def percentages(shares: Mapping[str, float]) -> dict[str, int]:
     """`shares` (0 to 1, together at most 1) as whole numbers that add up to 100.
 
-    What is left to 100, if it is at least 1, is called other.
+    The rest up to 100, if it is at least 1, is called other.
     """
     exact = {name: 100 * share for name, share in shares.items()}
     exact["other"] = 100 - sum(exact.values())

@@ -1,4 +1,4 @@
-"""Exact means of scores and lengths over finished games, also where not every game is listed."""
+"""Exact means of scores and lengths over finished games, even if not every game is listed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Sums(NamedTuple):
     length: int = 0
 
     def plus(self, other: Sums, sign: int = 1) -> Sums:
-        """Both together, or with `sign=-1` what is left of this one without the other."""
+        """The sum of both, or with `sign=-1` their difference."""
         return Sums(
             self.games + sign * other.games,
             self.score + sign * other.score,
@@ -39,11 +39,11 @@ class RecentGames:
     """The `last` games of a run, those `since` some moment, and `all` of them.
 
     A list of games is complete unless very many have ended at once; then the sampler's own sums
-    over what the list stands for are taken.
+    over those games are used.
     """
 
     def __init__(self, window: int, stats: Callable[[], Mapping[str, Any]]):
-        """window: games in `last`, if need be a few more; stats: `Sampler.stats`."""
+        """window: games in `last`, or a few more where necessary; stats: `Sampler.stats`."""
         self._window = window
         self._taken = lambda: _sums(stats()["games_taken"])
         self._before = self._taken()
@@ -52,8 +52,8 @@ class RecentGames:
         self.since = self.all = Sums()
 
     def add(self, episodes: Sequence[Episode]) -> None:
-        """Take in what `Sampler.episodes()` returned, each time that it was called."""
-        if len(episodes) < RING // 2:  # no list so short is a sample
+        """Record the result of `Sampler.episodes()`; call this after each call of that."""
+        if len(episodes) < RING // 2:  # so short a list is complete
             for episode in episodes:
                 self._append(Sums(1, episode.score, episode.length))
         else:
@@ -74,7 +74,7 @@ class RecentGames:
         return Sums(*map(sum, zip(*self._parts, strict=True))) if self._parts else Sums()
 
     def restart(self) -> None:
-        """Let `since` begin here."""
+        """Start `since` again here."""
         self.since = Sums()
 
 

@@ -1,4 +1,4 @@
-"""Pictures of an environment, and a clear word where it shows none."""
+"""Pictures of an environment, and a clear error if it has none."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sampler.envs import make
 from sampler.errors import RAISED, ConfigError, one_line
 
 RENDERING = {"render_mode": "rgb_array"}
-"""What an environment is made with, to be filmed."""
+"""Keyword arguments with which an environment is made for filming."""
 WITHOUT = "evaluate it without --video"
 
 
 def check_rendering(env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]) -> None:
-    """Raise ConfigError, with the reason, where an environment cannot be filmed.
+    """Raise ConfigError, with the reason, if an environment cannot be filmed.
 
-    It is made for that, shown once and closed. EnvError where it cannot be made in any way.
+    It is made for this, rendered once and closed. Raises EnvError if it cannot be made at all.
     """
     try:
         made = make(env, **env_kwargs, **RENDERING)
@@ -40,7 +40,7 @@ def check_rendering(env: str | Callable[..., Any], env_kwargs: Mapping[str, Any]
 def picture_of(env: Any) -> np.ndarray:
     """What the environment shows now, uint8 [height, width, 3]; a vector environment's first lane.
 
-    Raises ConfigError where that is no such picture.
+    Raises ConfigError if that is not such a picture.
     """
     shown = env.render()
     picture = shown[0] if isinstance(shown, list | tuple) and shown else shown

@@ -1,4 +1,4 @@
-"""After every batch: collects what happened, and now and then shows and writes it."""
+"""Collects what happened in every batch, and shows and writes it at intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sampler.sampler import Sampler
 WINDOW = 10.0  # seconds over which the display's speeds are measured
 GAMES = 100  # whole games in the display's means
 
-COMMUNICATING = 0.3  # share of choosing actions from which on it is worth a word
+COMMUNICATING = 0.3  # share of the time of choosing actions above which the summary mentions it
 LAG_MEAN, LAG_MAX = "perf/policy_lag_mean", "perf/policy_lag_max"
 
 
@@ -65,7 +65,7 @@ class Reporter:
         self._evaluated: float | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Take one batch's progress in; show and write if it is time."""
+        """Record one batch's progress; show and write if it is time."""
         if self._is_first:
             self._begin(progress)
         if self._pace is None and not self._filling():
@@ -86,7 +86,7 @@ class Reporter:
             self._show(progress)
 
     def _begin(self, progress: Progress) -> None:
-        """At the first batch: from here on speeds are measured, so they do not count the start."""
+        """Called at the first batch; speeds are measured from here on, without the start."""
         self._is_first = False
         self._first = self._logged = self._sampler.stats()
         self._window = deque([self._first])
@@ -97,7 +97,7 @@ class Reporter:
             self._show(progress)
 
     def finish(self, progress: Progress) -> None:
-        """Write a last row if anything came since the one before."""
+        """Write a last row if anything happened since the one before."""
         if self._updates:
             self.log(progress)
 
@@ -137,7 +137,7 @@ class Reporter:
         self._writer.write(result.steps, result.seconds, result.metrics())
 
     def summary(self, progress: Progress) -> list[str]:
-        """What the run came to, as lines."""
+        """The results of the run, as lines."""
         speed = self._rates(self._first, self._sampler.stats())
         shares = ", ".join(f"{name} {n}%" for name, n in percentages(speed.shares).items())
         last, score = self._games.last, self._games.last.mean_score
@@ -158,7 +158,7 @@ class Reporter:
         ]
 
     def _advice(self, speed: Rates) -> str:
-        """How to communicate less, where that is possible and matters."""
+        """Advice on how to communicate less, if that is possible and matters."""
         possible = not self._serial and self._sampler.config.policy_workers > 0
         if possible and speed.bottleneck == "inference" and speed.communication > COMMUNICATING:
             return "; less with --policy-workers 0, or with fewer workers of more environments"
@@ -195,8 +195,8 @@ class Reporter:
         return speed
 
     def _seconds_left(self, progress: Progress) -> float | None:
-        """At the mean speed since learning started: that of a few seconds jumps with the batches,
-        and a replay is filled faster than it is learned from."""
+        """Uses the mean speed since learning started: speeds over a few seconds jump with the
+        batches, and filling a replay is faster than learning from it."""
         left = []
         stats = self._sampler.stats()
         if self._pace is not None and progress.total_steps is not None:
@@ -209,5 +209,5 @@ class Reporter:
 
 
 def mean(values: Sequence[float]) -> Any:
-    """The mean, or None of nothing."""
+    """The mean, or None without values."""
     return float(np.mean(values)) if values else None

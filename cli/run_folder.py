@@ -1,4 +1,4 @@
-"""One folder per run, holding everything the run wrote and everything needed to go on with it.
+"""One folder per run, holding everything the run wrote and everything needed to continue it.
 
 runs/{env}__{algo}__{seed}__{time}/
     config.json    every setting, in groups
@@ -62,14 +62,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, name: str | Path, root: str | Path = "runs") -> RunFolder:
-        """An existing run: its path, or its name under `root` (`latest` included).
+        """Open an existing run by its path or by its name under `root` (or `latest`).
 
-        Raises ConfigError where there is no such run, FastrlError where another process has it.
+        Raises ConfigError if there is no such run, FastrlError if another process has it open.
         """
         return cls(find_run(name, root))
 
     def save_config(self, config: Mapping[str, Any]) -> None:
-        """Write config.json, whole or not at all; the settings of the newest start are kept."""
+        """Write config.json, whole or not at all; it holds the settings of the newest start."""
         _write(self.config_file, json.dumps(config, indent=2) + "\n")
 
     def note_command(self, command: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ class RunFolder:
         self._log_handler = handler
 
     def close(self) -> None:
-        """Close the log and give the lock back. Calling it again does nothing."""
+        """Close the log and release the lock. Calling it again does nothing."""
         if self._log_handler is not None:
             logging.captureWarnings(False)
             logging.getLogger().removeHandler(self._log_handler)
@@ -109,13 +109,13 @@ class RunFolder:
 
 
 class _LogFile(RotatingFileHandler):
-    """Leaves out what a full disk does not take; checkpoints report it."""
+    """Skips records that a full disk refuses; checkpoints report the disk."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """No traceback for every such line."""
+        """Prints no traceback for every such record."""
 
     def close(self) -> None:
-        """Nor an error for those that are still to be written."""
+        """Nor an error for records that are still buffered."""
         with suppress(OSError):
             super().close()
 
@@ -123,7 +123,7 @@ class _LogFile(RotatingFileHandler):
 def find_run(name: str | Path, root: str | Path = "runs") -> Path:
     """The folder of a run given by its path or by its name under `root`.
 
-    Raises ConfigError, naming the closest things there, where it is no run folder.
+    Raises ConfigError, naming the closest matches, if it is not a run folder.
     """
     for path in (Path(name), Path(root) / name):
         if (path / "config.json").is_file():
@@ -139,7 +139,7 @@ def find_run(name: str | Path, root: str | Path = "runs") -> Path:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The settings saved in run folder `path`. Raises ConfigError where they are damaged."""
+    """The settings saved in run folder `path`. Raises ConfigError if they are damaged."""
     file = path / "config.json"
     try:
         config = json.loads(file.read_text())
@@ -159,7 +159,7 @@ def _file_name(text: str) -> str:
 
 
 def _new_directory(root: Path, name: str) -> Path:
-    """A directory that did not exist before; a number is added to a name that is taken."""
+    """Make a new directory; a number is added to a name that is taken."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         for number in range(1, 1000):
@@ -180,7 +180,7 @@ def link_latest(path: Path) -> None:
     """Point the link `latest` beside run folder `path` at it."""
     temporary = path / ".latest"
     temporary.unlink(missing_ok=True)
-    temporary.symlink_to(path.name)  # as it is read from where it will be
+    temporary.symlink_to(path.name)  # relative to the link's own folder
     os.replace(temporary, path.parent / "latest")
 
 
@@ -190,7 +190,7 @@ def _check_link(link: Path) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a whole file or nothing: under another name first, then renamed."""
+    """Write the whole file or nothing, under another name first, and rename it."""
     temporary = file.with_name(f".{file.name}")
     with _named(file):
         temporary.write_text(text)
@@ -199,7 +199,7 @@ def _write(file: Path, text: str) -> None:
 
 @contextmanager
 def _named(file: Path) -> Iterator[None]:
-    """Errors of the disk in this block name the file, which those of writing do not."""
+    """Adds the file's name to errors of the disk in this block, as those of writing lack it."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""When checkpoints are saved, and that weights are whole in each of them."""
+"""Saves checkpoints when they are due, and never in the middle of an optimiser step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STEP_TIMEOUT = 60.0  # seconds that a step of the optimiser or another save may 
 
 
 class Saver:
-    """A hook of the Trainer that saves a checkpoint every so many agent steps, or seconds.
+    """A hook of the Trainer that saves checkpoints at intervals of agent steps or seconds.
 
     Weights that are not finite are never saved; the guard keeps updates that are not finite away
-    from them. Any thread may save: weights change only in steps of the optimiser, and no save takes
-    place during one.
+    from them. Any thread may save: weights change only in optimiser steps, and no save takes place
+    during one.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Saver:
         seconds: float = 0.0,
         on_save: Callable[[], None] = lambda: None,
     ) -> None:
-        """every: agent steps between two checkpoints, seconds: of time; 0: never by that.
+        """every: agent steps, seconds: time between two checkpoints; 0: not by that measure.
 
         on_save: called after every checkpoint of weights that have learned something.
         """
@@ -56,7 +56,7 @@ class Saver:
             self.save()
 
     def keep_weights_whole(self) -> None:
-        """From now on let no save of another thread take place during a step of the optimiser."""
+        """Prevent saves of other threads during optimiser steps from now on."""
         optimiser = self._trainer.learner.optimiser
         optimiser.register_step_pre_hook(lambda *_: self._enter())
         optimiser.register_step_post_hook(lambda *_: self._weights.release())
@@ -79,7 +79,7 @@ class Saver:
             self._weights.release()
 
     def describe(self) -> str:
-        """What is saved, as a line."""
+        """A line that says what is saved."""
         newest = next(iter(self._store.paths()), None)
         if newest is None:
             return "no checkpoint is saved"

@@ -51,7 +51,7 @@ def train(
     started: float,
     facts: EnvironmentFacts | None = None,
 ) -> None:
-    """Train as `options` say, in a new run folder or in that of the run to resume.
+    """Train with `options`, in a new run folder or in that of the run to resume.
 
     Returns when the run has reached its end or a signal has asked it to stop, all saved.
     started: time.monotonic() when the command began. facts: of the environment, if it was looked
@@ -79,7 +79,7 @@ def train(
             sampler, trainer = _go_on(options, state, display, signals)
         stack.enter_context(sampler)
         check_disk(options, trainer, run)
-        if run is None:  # not earlier: what cannot work leaves no folder behind
+        if run is None:  # only now, so that settings that cannot work leave no folder behind
             run = stack.enter_context(_new_run(options))
         run.save_config(options.as_dict())
         run.note_command(command)
@@ -157,12 +157,12 @@ def check_disk(options: Options, trainer: Trainer, run: RunFolder | None) -> Non
     state["learner"].pop("replay", None)
     size = checkpoint.nbytes(state)
     if not trainer.progress.updates:
-        size += 2 * checkpoint.nbytes(state["learner"]["model"])  # what the optimiser will have
+        size += 2 * checkpoint.nbytes(state["learner"]["model"])  # the optimiser's future state
     count = options.logging.keep_checkpoints + 1  # one is being written
     replay = trainer.learner.saved_replay_bytes if isinstance(trainer.learner, Replays) else 0
     needed = count * (size + replay)
     if options.evaluation.eval_every:
-        count += 2  # the best one, and the one that is being played
+        count += 2  # the best one, and the one being evaluated
         needed += 2 * size
     folder = Path(options.logging.run_dir).absolute() if run is None else run.checkpoints
     written = sum(file.stat().st_size for file in folder.iterdir()) if run else 0
@@ -212,7 +212,7 @@ def _run(
         except Stopped:
             progress = trainer.progress
         except (EnvError, WorkerError, NonFiniteError):
-            saver.save()  # the learner is as good as before
+            saver.save()  # the learner is still valid
             raise
         saver.save()
         display.close()
@@ -227,7 +227,7 @@ def _run(
 
 
 def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
-    """What chooses the learner's threads; not where the same seed has to give the same bytes."""
+    """The choice of the learner's threads; None if the same seed has to give the same bytes."""
     config = trainer.sampler.config
     spare = spare_threads(config.workers, config.policy_workers)
     torch.set_num_threads(spare)
@@ -237,9 +237,9 @@ def _thread_hooks(trainer: Trainer) -> list[LearnerThreads]:
 
 
 def filling(learner: Learner, begun: int) -> tuple[int, int] | None:
-    """Steps in the learner's replay, and those with which it starts; None: it learns already.
+    """Steps in the learner's replay, and how many it needs to start; None: it already learns.
 
-    begun: the learner's updates when this run began, which fills the replay anew.
+    begun: the learner's updates when this run began; the run fills its replay anew.
     """
     if not isinstance(learner, QLearner) or learner.updates > begun:
         return None
@@ -248,7 +248,7 @@ def filling(learner: Learner, begun: int) -> tuple[int, int] | None:
 
 
 def _rescue(saver: Saver, display: PlainDisplay) -> None:
-    """Save while the update at hand goes on, and say what is saved."""
+    """Save while the present update goes on, and report what is saved."""
     try:
         saver.save()
     except FastrlError as error:
@@ -257,10 +257,10 @@ def _rescue(saver: Saver, display: PlainDisplay) -> None:
 
 
 def _leave_if_urgent(signals: StopSignals) -> Callable[..., None]:
-    """A hook of the optimiser that leaves an update too long to be finished after a signal.
+    """A hook of the optimiser that leaves an update which is too long to finish after a signal.
 
-    Between two steps of the optimiser the weights are whole. Steps of the environments count only
-    when their batch is finished, so those of this one will not have counted.
+    Between two optimiser steps the weights are whole. Environment steps count only when their batch
+    is finished, so those of this batch do not count.
     """
 
     def hook(*_: object) -> None:
@@ -273,18 +273,18 @@ def _leave_if_urgent(signals: StopSignals) -> Callable[..., None]:
 def resumed_seed(seed: int, steps: int) -> int:
     """Root of the sampler's streams for a run that goes on after `steps` agent steps.
 
-    Where environments start anew in a resumed run, with the old streams they would play the games
-    again that they have already played.
+    If environments start anew in a resumed run, the old streams would make them play the same games
+    again.
     """
     return seeds.integer(seed, RESUMED, steps) if steps else seed
 
 
 def crowding(config: SamplerConfig, cores: int) -> str | None:
-    """What would be faster where there are more rollout workers than cores; else None."""
+    """A faster setting if there are more rollout workers than cores; else None."""
     if config.workers <= cores or config.serial:
         return None
     lanes = ceil(config.lanes / cores / config.groups) * config.groups
-    # A group's rows are finished together: larger groups would make larger batches, but for
+    # A group's rows are finished together, so larger groups make larger batches, except for
     # synchronous learners, whose batch is a row of every lane.
     together = gcd(lanes, config.batch)
     fits = together >= lanes // config.groups or config.sync

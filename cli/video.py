@@ -12,11 +12,11 @@ from sampler.envs.frames import frame_skip
 from sampler.errors import ConfigError, FastrlError
 
 CODEC = "vp09"  # VP9: every browser plays it, and OpenCV's wheels can write it
-FRAMES_PER_SECOND = 30  # of environments that do not say
+FRAMES_PER_SECOND = 30  # for environments that do not declare it
 
 
 class Video:
-    """Writes an environment's pictures to an mp4 file, one for each call.
+    """Writes an environment's pictures to an mp4 file, one with each call.
 
     The environment must have been made with render_mode="rgb_array". The first picture gives the
     film its size; pictures of another size are scaled to it.
@@ -31,7 +31,7 @@ class Video:
         self._writer: Any = None
 
     def __call__(self, env: Any) -> None:
-        """Add the picture that the environment shows now. Raises ConfigError where it has none."""
+        """Add the environment's present picture. Raises ConfigError if it has none."""
         picture = picture_of(env)
         if self._writer is None:
             self._size = picture.shape[1], picture.shape[0]

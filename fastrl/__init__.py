@@ -1,7 +1,7 @@
-"""The library under a name that no file beside a script has: `from fastrl import Sampler`.
+"""The library under a name that does not clash: `from fastrl import Sampler`.
 
-It is that of `sampler`, which is found even where a `sampler.py` of your own is in its way.
-`python -m fastrl` runs the commands.
+It gives what `sampler` gives, even if a `sampler.py` of your own hides that package. `python -m
+fastrl` runs the commands.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ claim("sampler")
 
 
 def __getattr__(name: str) -> Any:
-    """The library is loaded when something of it is asked for: commands take signals before."""
+    """The library is loaded at the first use, so that commands can handle signals before that."""
     if name in __all__:
         return getattr(import_module("sampler"), name)
     raise AttributeError(f"module 'fastrl' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Packages of ours that have common names, found where this one is, whatever else has them.
+"""Finds our packages with common names where this package is, whatever else has these names.
 
-Python looks into the folder of a script, and into PYTHONPATH, before it looks where packages are
-installed, so that a `sampler.py` or a folder `cli` there hides ours.
+Python searches the folder of a script, and PYTHONPATH, before the folder of installed packages, so
+a `sampler.py` or a folder `cli` there hides ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOCATION = Path(__file__).resolve().parents[1]
 
 
 class Claims(MetaPathFinder):
-    """Finds the claimed packages in LOCATION, before anything else is asked."""
+    """Finds the claimed packages in LOCATION, before any other finder is asked."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -37,9 +37,9 @@ _claims = Claims()
 
 
 def claim(name: str) -> None:
-    """From now on `import name` gives our package of that name.
+    """Make `import name` give our package of that name from now on.
 
-    Raises ImportError where another module has been imported under the name already.
+    Raises ImportError if another module has already been imported under the name.
     """
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None)

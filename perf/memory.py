@@ -1,11 +1,11 @@
-"""What a sampler takes of memory: bytes per stored step, each process's share, and growth.
+"""A sampler's memory: bytes per stored step, each process's share, and growth.
 
     python -m perf.memory --inference model --seconds 60
 
 Proportional set sizes (PSS, /proc/PID/smaps_rollup) count a page that n processes share as 1/n of a
-page in each, so their sum is what the run really takes. Growth is the slope of a least-squares line
-through the sizes over time, after a warm-up in which the store's pages are touched for the first
-time.
+page in each, so their sum is the memory that the run really takes. Growth is the slope of a
+least-squares line through the sizes over time, after a warm-up in which the store's pages are
+touched for the first time.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Settings(Sampling):
     seconds: float = 30.0
     """Seconds to watch for."""
     warm_up: float = 10.0
-    """Seconds before the first look."""
+    """Seconds before the first measurement."""
     every: float = 1.0
-    """Seconds between two looks."""
+    """Seconds between two measurements."""
 
 
 def memory_of(pid: int) -> dict[str, int]:

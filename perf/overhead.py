@@ -1,13 +1,13 @@
-"""What the framework itself costs: an environment and a model of no work.
+"""The framework's own cost, measured with an environment and a model that do nothing.
 
     python -m perf.overhead --workers 2 --envs-per-worker 64
     python -m perf.overhead --copy-frames --inference model
 
 Microseconds of CPU per lane-step in each process (user and system time, from the kernel's own
 accounts), and the rate against `perf.measure.ceiling`, a bare program that only carries frames and
-actions, measured in turn. By default the environment writes no frames and, since random actions
-need no observations, none are gathered; the ceiling does both. `--copy-frames --inference model`
-makes the sampler do the same: each step copies a frame, and a model without layers gets the stacks.
+actions, measured in turn. By default the environment writes no frames, and none are gathered, since
+random actions need no observations; the ceiling does both. `--copy-frames --inference model` makes
+the sampler do the same: each step copies a frame, and a model without layers gets the stacks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CopyingEnv(NullEnv):
 
 
 def make_null_model(observation_space: Any, action_space: Any) -> Any:
-    """A model that says the same of every observation: uniform actions, value 0."""
+    """A model with the same outputs for every observation: uniform actions, value 0."""
     import torch
     from torch import nn
 
@@ -97,7 +97,7 @@ def processor_seconds(stats: Mapping[str, Any]) -> dict[str, float]:
 
 
 class CostedSampler(LiveSampler):
-    """A live sampler that also notes what each kind of process spent per lane-step."""
+    """A live sampler that also records the CPU time of each kind of process per lane-step."""
 
     def __init__(self, sampler: Any):
         super().__init__(sampler)

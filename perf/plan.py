@@ -1,12 +1,12 @@
-"""How fast the sampler would be on a machine that is not here, and what would hold it back.
+"""How fast the sampler would be on another machine, and what would limit it.
 
     python -m perf.plan --cores 32 --device cuda --env BreakoutNoFrameskip-v4
     python -m perf.plan --check --workers 32 --envs-per-worker 4
 
-Costs are microseconds of a core, measured here with few and many workers; what they add up to on
-another machine is arithmetic (`predict`). Without a GPU, inference on one is assumed
-to cost `--gpu-batch-us` and `--gpu-observation-us`. `--check` predicts what `perf.scale` measures
-on this machine, and measures it.
+Costs are microseconds of a core, measured here with few and many workers; the prediction for
+another machine is computed from them (`predict`). Without a GPU, inference on one is assumed to
+cost `--gpu-batch-us` and `--gpu-observation-us`. `--check` predicts what `perf.scale` measures on
+this machine, and measures it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perf.measure.settings import Sampling
 from perf.overhead import processor_seconds
 from sampler.process.resources import available_cores
 
-CROWD = 8  # workers of the larger run that costs are measured in
+CROWD = 8  # workers in the larger of the two runs that measure costs
 ROUNDS = 100  # of the fixed point in `predict`; it converges in a few
 
 
@@ -39,7 +39,7 @@ class Costs:
     batch: float
     """Of a policy worker, per batch, however small."""
     observation: float
-    """More for each observation in it."""
+    """The additional cost of each observation in it."""
 
     def serving(self, observations: float) -> float:
         """Time of one batch."""

@@ -1,4 +1,4 @@
-"""One message between two processes: by queues, and by what the sampler has in place of them.
+"""The cost of one message between two processes, by queues and by the sampler's own means.
 
     python -m perf.queues
     pip install "fastrl[queues]"    # to measure faster-fifo, too
@@ -8,10 +8,10 @@ actions are asked for), and row tokens with bells. A round trip is one message a
 full load there are 32 messages at a time and 32 answers, in as few calls as the means allows.
 
 Then a process that does nothing but use the means is killed at a random moment, and another one
-tries to use it, again and again: `blocked` counts how often that failed for good, because the dead
-process had held the lock. Queues carry messages of 64 KiB then, for which a lock is held longer
-than for a number. For tokens the supervisor's part is played, too: it takes back what the dead
-worker had claimed.
+tries to use it. This is repeated; `blocked` counts how often the other process stayed blocked
+because the dead one had held the lock. For this, queues carry messages of 64 KiB, for which a lock
+is held longer than for a number. For tokens, the test also does what the supervisor does: it takes
+back what the dead worker had claimed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How fast replay is, against a plain copy of the same bytes, and its sum tree against others.
+"""The speed of replay compared with a plain copy of the same bytes, and of its sum tree compared
+with others.
 
     python -m perf.replay --seconds 2
 
@@ -206,7 +207,7 @@ def measure_trees(settings: Settings) -> dict[str, Any]:
             continue
         put(np.arange(settings.leaves), np.full(settings.leaves, 0.5))
         strata = np.arange(settings.indices) + generator.random(settings.indices)
-        # Below half the sum, whatever the measured calls to set make of it.
+        # Below half the sum, so that calls to `set` cannot make them too large.
         targets = strata * (0.25 * settings.leaves / settings.indices)
         measures[f"{name} set"] = partial(call_rate, Cycle(put, indices, priorities))
         measures[f"{name} find"] = partial(call_rate, Cycle(find, targets[None]))
@@ -247,7 +248,8 @@ def tree_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 class Cycle:
-    """Calls a function with the next row of `rows` every time, so that caches are not too kind."""
+    """Calls a function with the next row of `rows` every time, so that caches do not help too
+    much."""
 
     def __init__(self, function: Callable[..., Any], rows: np.ndarray, *others: Any) -> None:
         self.function, self.rows, self.others, self.turn = function, rows, others, 0

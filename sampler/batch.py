@@ -36,18 +36,18 @@ class SequenceBatch(Generic[ArrayT]):
     """B rows of T steps, as numpy arrays or (after `to`) as torch tensors.
 
     Attributes are the fields of the store, batch-first. Every model output that the store keeps is
-    one under its own name, and so is every field added by `with_fields`. The fields are a mapping,
-    too: `batch["rewards"]`, `"values" in batch`, `list(batch)`, `dict(batch)`, `batch.items()`.
-    There are two differences: `len(batch)` is the number of rows, and `batch.values` is what the
-    model predicted.
+    an attribute of the same name, and so is every field added by `with_fields`. The fields are also
+    a mapping: `batch["rewards"]`, `"values" in batch`, `list(batch)`, `dict(batch)`,
+    `batch.items()`. There are two differences: `len(batch)` is the number of rows, and
+    `batch.values` is what the model predicted.
 
-    A batch, its slices and `to("cpu")` are views of memory that is written again after the release:
-    using a batch after its release raises ReleasedBatchError, and arrays or tensors that were taken
-    from it show other data by then. `copy()`, and what else copies rows (`batch[indices]`,
-    `flatten`), may be kept and pickled.
+    A batch, its slices and `to("cpu")` are views of memory that is reused after the release. Using
+    a batch after its release raises ReleasedBatchError, and arrays or tensors taken from it earlier
+    then show other data. Copies may be kept and pickled: `copy()`, `batch[indices]` and `flatten()`
+    make them.
     """
 
-    # Without values: mypy and editors learn of them here, and `__getattr__` finds them.
+    # Declared without values for mypy and editors; `__getattr__` finds the arrays.
     rewards: ArrayT
     """[B, T] float32: raw, unclipped."""
     terminated: ArrayT
@@ -55,8 +55,8 @@ class SequenceBatch(Generic[ArrayT]):
     truncated: ArrayT
     """[B, T] bool: the episode was cut off."""
     mask: ArrayT
-    """[B, T] bool: False where the transition is not real: the step after an episode's end, which
-    only resets the environment, and rows that were given up."""
+    """[B, T] bool: False where the transition is not real: in the step after an episode's end,
+    which only resets the environment, and in rows that were given up."""
     age: ArrayT
     """[B, T+1] int32: steps since the episode began."""
     log_probs: ArrayT
@@ -145,8 +145,8 @@ class SequenceBatch(Generic[ArrayT]):
         """A field by name, or a batch of some of the rows.
 
         Rows are chosen by a slice (the fields stay views), or by an array of indices [n] or a mask,
-        bool [B] (the fields are copies that outlive the release). Raises KeyError for a field that
-        is not there, and IndexError for rows that are not.
+        bool [B] (the fields are copies that outlive the release). Raises KeyError for an unknown
+        field and IndexError for rows outside the batch.
         """
         fields = self._arrays()
         if isinstance(key, str):
@@ -185,7 +185,7 @@ class SequenceBatch(Generic[ArrayT]):
         rows, steps = self._fields["mask"].shape
         return f"SequenceBatch({rows} rows of {steps} steps, {kind}: {', '.join(fields)})"
 
-    # ---- fields that are assembled from others
+    # ---- fields that are derived from others
 
     @property
     def is_first(self) -> ArrayT:
@@ -222,7 +222,7 @@ class SequenceBatch(Generic[ArrayT]):
 
     @property
     def model_obs(self) -> Any:
-        """What the model's `unroll` takes: `obs`, or a dict of everything that it asks for."""
+        """What the model's `unroll` takes: `obs`, or a dict of all the inputs that it names."""
         return model_inputs(self._model_inputs, partial(getattr, self))
 
     def _nested(self, name: str, space: gym.Space) -> Any:
@@ -231,7 +231,8 @@ class SequenceBatch(Generic[ArrayT]):
     # ---- other batches
 
     def to(self, device: torch.device | str | int) -> SequenceBatch[Tensor]:
-        """The batch as torch tensors on `device`: views on the CPU, one transfer per field else.
+        """The batch as torch tensors on `device`: views on the CPU, otherwise one transfer per
+        field.
 
         Transfers are asynchronous where the store is pinned; work queued on the current stream
         after this call sees them finished, and the release of the batch waits for them.
@@ -262,7 +263,7 @@ class SequenceBatch(Generic[ArrayT]):
 
         They are sliced, moved and copied with it. Those of shape [B, T, ...] belong to the steps,
         those of shape [B, T+1, ...] to the observations. Raises ValueError for another number of
-        rows, and for names that a batch has another use for.
+        rows, and for names that are already attributes of a batch.
         """
         for name, array in fields.items():
             if name not in self.fields and (name.startswith("_") or hasattr(SequenceBatch, name)):
@@ -277,9 +278,9 @@ class SequenceBatch(Generic[ArrayT]):
     def minibatches(
         self, rows: int, generator: np.random.Generator | torch.Generator | None = None
     ) -> Iterator[SequenceBatch[ArrayT]]:
-        """All rows once, `rows` at a time; the last minibatch has what is left.
+        """All rows once, `rows` at a time; the last minibatch has the remainder.
 
-        generator: draws their order, which takes copies; None: as they are, as views.
+        generator: shuffles the rows, which copies them; None: keeps their order, as views.
         Raises ValueError for rows < 1.
         """
         if rows < 1:
@@ -292,9 +293,9 @@ class SequenceBatch(Generic[ArrayT]):
     def flatten(self, valid_only: bool = True) -> SequenceBatch[ArrayT]:
         """Every step as a row of its own: a copy with N rows of 1 step, in the order of the rows.
 
-        So `flat.actions` is [N, 1, ...], and `flat.obs` [N, 2, ...]: before and after the step.
+        `flat.actions` is then [N, 1, ...] and `flat.obs` [N, 2, ...]: before and after the step.
         valid_only: leave out steps where `mask` is False. Raises ValueError for a model with
-        memory: its state is known at the start of a row only.
+        memory, whose state is only known at the start of a row.
         """
         if self.spec.has_state:
             raise ValueError(
@@ -365,18 +366,18 @@ class SequenceBatch(Generic[ArrayT]):
         return self.copy()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickled are the fields themselves, so what is read back is a copy."""
+        """The fields themselves are pickled, so unpickling gives a copy."""
         spaces = self.observation_space, self.action_space
         return SequenceBatch, (self.fields, self.spec, *spaces, self._model_inputs)
 
-    # ---- the end
+    # ---- release
 
     def release(self) -> None:
         """Give the rows back to the sampler; the batch must not be used any more. Idempotent."""
         self._lease.release()
 
     def forget(self) -> None:
-        """Drop all fields, as its lease has ended."""
+        """Drop all fields; called when the lease has ended."""
         self._fields = {}
 
 

@@ -1,4 +1,5 @@
-"""Checks of settings: one error that names the setting, its value and what would work."""
+"""Checks of settings. Each raises one error that names the setting, its value and what would
+work."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ def check_numbers(
 ) -> None:
     """Raise ConfigError unless the named attributes of `settings` are finite numbers within bounds.
 
-    whole: only integers. above, least, most: bounds, the last two included. optional: None passes,
-    too; infinite: so does infinity. unit (such as "seconds"), reason (why a bound holds): for the
-    message.
+    whole: only integers. above, least, most: bounds, the last two inclusive. optional: None is
+    allowed; infinite: infinity is allowed. unit (such as "seconds"), reason (why a bound holds):
+    for the message.
     """
     for name in names:
         value = getattr(settings, name)

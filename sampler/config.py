@@ -116,7 +116,7 @@ class SamplerSettings:
 
     @property
     def lane_groups(self) -> int:
-        """Groups in each worker: never more than it has lanes."""
+        """Groups in each worker, at most one per lane."""
         return min(self.groups, self.envs_per_worker)
 
     @property

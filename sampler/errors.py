@@ -5,17 +5,18 @@ class FastrlError(Exception):
     """Base class of every error that fastrl raises on purpose."""
 
     traceback_text: str = ""
-    """Traceback from the process in which the error happened, where that was another one."""
+    """Traceback from the process in which the error happened, if that was another one."""
 
 
 RAISED = (Exception, SystemExit)
-"""What to catch around environments: one that calls sys.exit must not end the caller's process."""
+"""What to catch around an environment's code: its sys.exit must not end the caller's process."""
 
 LINE_CHARACTERS = 600
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, with its type unless it is one of these; shortened if it says much."""
+    """An error's message, shortened if it is long, with the error's type unless it is one of
+    ours."""
     message = " ".join(str(error).split())
     message = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message)
     line = message if isinstance(error, FastrlError) else f"{type(error).__name__}: {message}"
@@ -31,7 +32,7 @@ class EnvError(FastrlError, RuntimeError):
 
 
 class ModelError(FastrlError, RuntimeError):
-    """A model returned what cannot be acted on: NaN (exit code 1)."""
+    """A model returned NaN, from which no action can be chosen (exit code 1)."""
 
 
 class WorkerError(FastrlError, RuntimeError):

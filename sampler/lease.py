@@ -1,8 +1,8 @@
-"""How long the rows of a batch may be read, and whether they are read for longer.
+"""How long the rows of a batch may be read, and a check that nobody reads them for longer.
 
-A batch is a lease of rows of shared memory, which are written again after its release. A release
-waits for copies to a device that still read them. In debug mode a `LoanWatch` notices arrays and
-tensors that are kept beyond the release, and warns.
+A batch is a lease of rows in shared memory, which are reused after its release. A release waits for
+copies to a device that still read the rows. In debug mode a `LoanWatch` notices arrays and tensors
+that are kept beyond the release, and warns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Event(Protocol):
 
 
 class Borrower(Protocol):
-    """What reads leased rows: a batch, a slice of one, or its tensors."""
+    """An object that reads leased rows: a batch, a slice of one, or its tensors."""
 
     def forget(self) -> None:
         """Drop all arrays."""
@@ -36,24 +36,25 @@ class Lease:
     """Whether the rows of a batch may still be read; shared by the batch and all its slices."""
 
     def __init__(self, release: Callable[[], None] | None = None):
-        """`release` gives the rows back, to be called once; None: they are nobody else's."""
+        """`release` gives the rows back and is called once; None: nobody else uses them."""
         self._release = release
         self._borrowers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._copies: list[Event] = []
         self.active = True
 
     def borrow(self, borrower: Borrower) -> None:
-        """Have `borrower` drop its arrays when the rows are given back."""
+        """Make `borrower` drop its arrays when the rows are given back."""
         self._borrowers.add(borrower)
 
     def wait_for(self, event: Event) -> None:
-        """Do not give the rows back before `event`, which is behind copies that read them."""
+        """Do not give the rows back before `event`, recorded behind copies that read them, is
+        reached."""
         self._copies.append(event)
 
     def release(self) -> None:
         """Give the rows back as soon as all copies of them are done. Idempotent."""
         self.active = False
-        release, self._release = self._release, None  # no cycle with the sampler remains
+        release, self._release = self._release, None  # leaves no reference cycle with the sampler
         while self._copies:
             self._copies.pop().synchronize()
         for borrower in list(self._borrowers):
@@ -66,9 +67,9 @@ class LoanWatch:
     """Notices arrays and tensors of a batch that are kept after its release.
 
     Each field is lent as an array whose memory belongs to an object of our own. Every view of it,
-    and every tensor that looks into it, keeps that object alive, and nothing else does. What a loop
-    has in its variables is kept until the same line of its next turn, so a batch is looked at when
-    the batch after it is released.
+    and every tensor that shares it, keeps that object alive, and nothing else does. The variables
+    of a loop keep their arrays until they are assigned again in the next turn, so a batch is
+    checked when the batch after it is released.
     """
 
     def __init__(self) -> None:
@@ -83,7 +84,8 @@ class LoanWatch:
         return {name: np.asarray(loan) for name, loan in loans.items()}
 
     def returned(self) -> None:
-        """The batch lent last was released: warn of what is left of the one before."""
+        """The newest batch was released: warn about fields of the one before that are still in
+        use."""
         if kept := self._kept():
             self._told |= kept
             logger.warning(
@@ -94,16 +96,16 @@ class LoanWatch:
         self._before, self._now = self._now, {}
 
     def _kept(self) -> set[str]:
-        """Fields of the batch before that are still in use and were not yet told of."""
+        """Fields of the previous batch that are still in use and were not reported yet."""
         kept = {name for name, loan in self._before.items() if loan() is not None} - self._told
         if kept:
-            gc.collect()  # what only unreachable cycles hold is in use by nobody
+            gc.collect()  # arrays held only by unreachable cycles are not in use
             kept = {name for name in kept if self._before[name]() is not None}
         return kept
 
 
 class Loan:
-    """The memory of one field; numpy takes it for the owner of what it makes of it."""
+    """The memory of one field; numpy treats it as the owner of every view."""
 
     def __init__(self, array: np.ndarray):
         self._array = array

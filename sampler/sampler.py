@@ -39,8 +39,8 @@ UNCHANGED = (
     *("env_name", "env_kwargs", "workers", "envs_per_worker", "groups", "rollout", "batch"),
     *("buffers", "overlap", "policy_workers", "inference", "seed", "identical_lanes", "sync"),
 )
-"""Settings that must be those that a saved state was made with."""
-POLL_INTERVAL = 0.5  # seconds between two looks at failures and stragglers
+"""Settings that must equal those that a saved state was made with."""
+POLL_INTERVAL = 0.5  # seconds between two checks for failures and stragglers
 
 
 class Sampler:
@@ -84,7 +84,7 @@ class Sampler:
         except BaseException:
             assembly.close()
             raise
-        # Also when the sampler is dropped without being closed, and at the interpreter's exit.
+        # Closes a sampler that is dropped without `close`, or still open when Python exits.
         self._shut_down = weakref.finalize(self, _shut_down, os.getpid(), self._workers, assembly)
         try:
             self._workers.start()
@@ -105,7 +105,7 @@ class Sampler:
     # ---- batches
 
     def __iter__(self) -> Iterator[SequenceBatch[np.ndarray]]:
-        """Batches for ever; each is released when the next one is asked for."""
+        """Endless batches; each is released when the next one is asked for."""
         while not self.closed:
             yield self.get_batch()
 
@@ -113,8 +113,8 @@ class Sampler:
         """The next finished batch; releases the one before.
 
         Raises BatchTimeout if none is finished within `timeout` seconds, and the error of a worker
-        that cannot be restarted any more; FastrlError where the sampler was paused before the call
-        without a timeout, and its last finished batch has been taken.
+        that cannot be restarted any more. Without a timeout, raises FastrlError if the sampler was
+        paused before the call and its last finished batch has been taken.
         """
         self._check()
         if self._batch is not None:
@@ -139,7 +139,7 @@ class Sampler:
             if patience is not None:
                 self._shared.tokens.abandon_late(patience)
             paused = paused and self._shared.control.paused
-            at_rest = paused and self._workers.at_rest  # then nothing comes after the next look
+            at_rest = paused and self._workers.at_rest  # then no batch follows after this check
         waited = self._counters.enter(Stage.LEARNING) - began
         self._counters.add("wait_ns", waited)
         self._counters.add("batches", 1)
@@ -149,7 +149,7 @@ class Sampler:
         return self._batch
 
     def _check_agreement(self, model: nn.Module, batch: SequenceBatch) -> None:
-        """Warn where the model does not say of the first batch what it said when it acted."""
+        """Warn if the model's log-probabilities of the first batch differ from those stored."""
         from sampler.models.agreement import disagreement
         from sampler.models.device import choose_device, choose_precision
 
@@ -172,7 +172,7 @@ class Sampler:
         fields = self._shared.store.buffer(buffer)
         if given_up.any():
             late = np.repeat(given_up, spec.rows_per_token)
-            # A copy: a late writer may still write to the stored one.
+            # A copy, since a late writer may still write to the store.
             fields["mask"] = fields["mask"] & ~late[:, None]
             self._counters.add("abandoned_rows", int(late.sum()))
         if self._loans is not None:
@@ -187,7 +187,7 @@ class Sampler:
         )
 
     def empty_batch(self) -> SequenceBatch[np.ndarray]:
-        """A batch of no rows, with the fields, shapes and dtypes of those that will come."""
+        """A batch without rows, with the fields, shapes and dtypes of all later batches."""
         fields = {name: array[:0] for name, array in self._shared.store.buffer(0).items()}
         spec, inputs = self._assembly.spec, self._assembly.model_inputs
         return SequenceBatch(fields, spec, self.observation_space, self.action_space, inputs)
@@ -197,7 +197,7 @@ class Sampler:
             return
         if self._loans is not None:
             self._loans.returned()
-            # Not those of a late writer, who goes on from what they hold.
+            # Not the rows of a late writer, which continues from their contents.
             finished = self._shared.tokens.status[buffer] == FINISHED
             rows = np.repeat(finished, self._assembly.spec.rows_per_token)
             poison(self._shared.store.buffer(buffer), rows)
@@ -213,7 +213,7 @@ class Sampler:
     def publish(self, model: nn.Module) -> int:
         """Send the weights of `model` to the policy workers; returns their version.
 
-        Never waits for a policy worker. The model must have the parameters of `sampler.model`.
+        Never waits for a policy worker. The model must have the same parameters as `sampler.model`.
         """
         if self.model is None:
             raise ConfigError('inference="random" uses no weights; there is nothing to publish')
@@ -262,11 +262,11 @@ class Sampler:
     # ---- saving and restoring
 
     def state_dict(self) -> dict[str, Any]:
-        """All that further batches depend on, as plain tensors, numbers and strings.
+        """Everything that later batches depend on, as plain tensors, numbers and strings.
 
-        Tensors look into memory that the next step changes, so save them at once. A batch that is
-        held counts as released. Raises StateError where there is no state to be had: beside
-        processes (`serial=False`), and after a step that failed halfway.
+        Tensors share memory that the next step changes, so save them at once. A batch that is held
+        counts as released. Raises StateError if there is no state to save: with worker processes
+        (`serial=False`), and after a step that failed halfway.
         """
         if not isinstance(self._workers, SerialWorkers):
             raise StateError(
@@ -286,11 +286,11 @@ class Sampler:
         return to_tensors(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict()` was taken: the same batches follow, bit for bit.
+        """Continue from where `state_dict()` was taken: the same batches follow, bit for bit.
 
-        Environments are reset with their old seeds and given their old actions again, so this takes
-        as long as these steps took. Raises StateError where the state does not fit, or where an
-        environment does something else than before; the sampler must then be closed.
+        Environments are reset with their old seeds and play their old actions again, which takes as
+        long as it did then. Raises StateError if the state does not fit, or if an environment
+        behaves differently from before; the sampler must then be closed.
         """
         if not isinstance(self._workers, SerialWorkers):
             raise StateError("serial=False: only a serial sampler can go on where another was")
@@ -304,7 +304,7 @@ class Sampler:
         weights = self._assembly.weights
         weights.latest[0] = state["version"]
         if self.model is not None:
-            weights.latest[0] -= 1  # the version to be published is the next
+            weights.latest[0] -= 1  # `publish` makes this version again
             saved = self._parameters.views(state["weights"])
             self._parameters.copy(saved, self._parameters.views(weights.begin()))
             weights.publish()
@@ -321,9 +321,9 @@ class Sampler:
     def episodes(self) -> list[Episode]:
         """Whole games finished since the last call, with raw scores.
 
-        Of more than 512 of one worker they are a random sample, in which neither lane nor length
-        counts; `stats()["games"]` has exact sums over all, and "episodes_missed" how many are not
-        in any list.
+        If one worker has finished more than 512, its games are a random sample, in which lane and
+        length play no part; `stats()["games"]` has exact sums over all games, and "episodes_missed"
+        how many are in no list.
         """
         return self._shared.episodes.take()
 
@@ -333,7 +333,7 @@ class Sampler:
 
     @property
     def bytes_per_step(self) -> float:
-        """Bytes of shared memory that the store takes for each step it holds."""
+        """Bytes of shared memory that the store takes for each step that it holds."""
         return self._assembly.spec.bytes_per_step
 
     def pause(self) -> None:
@@ -348,8 +348,8 @@ class Sampler:
     def close(self) -> None:
         """Stop all workers and give everything back, within seconds; idempotent.
 
-        A batch that somebody still holds stays readable; the memory goes with the last of these and
-        of the references to the sampler.
+        A batch that is still held stays readable; the memory is freed with the last reference to a
+        batch or to the sampler.
         """
         self._shut_down()
         self._batch = None  # a batch refers to the sampler
@@ -367,7 +367,7 @@ class Sampler:
 
 def _shut_down(owner: int, workers: SerialWorkers | ProcessWorkers, assembly: Assembly) -> None:
     if os.getpid() != owner:
-        return  # a fork of the owner's process ends: nothing here is its own
+        return  # a fork of the owner's process is ending, which owns none of this
     assembly.bell.ring()  # another thread may be waiting for a batch
     try:
         workers.close()
@@ -376,7 +376,7 @@ def _shut_down(owner: int, workers: SerialWorkers | ProcessWorkers, assembly: As
 
 
 def poison(fields: dict[str, np.ndarray], rows: np.ndarray) -> None:
-    """Make every value of released rows (bool [B]) one that no learner can mistake for data."""
+    """Overwrite released rows (bool [B]) with values that no learner can mistake for data."""
     for array in fields.values():
         if array.dtype.kind == "f":
             array[rows] = np.nan

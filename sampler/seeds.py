@@ -1,4 +1,4 @@
-"""Independent random streams for everything, all from one seed.
+"""Independent random streams for every purpose, all from one seed.
 
 Streams come from `numpy.random.SeedSequence` with distinct spawn keys, so no two of them overlap,
 whatever the seed; consecutive integer seeds would.

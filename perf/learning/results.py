@@ -28,13 +28,13 @@ POINTS = 60  # of a drawn curve
 INTRODUCTION = """\
 # Learning curves
 
-Written by `python -m perf.learning`: it runs each command below with the seeds in place of S (Atari
-is trained by hand and brought in), lets the final weights play greedy games with `fastrl-eval`, and
-keeps curves (`TASK.csv`), scores (`TASK.json`) and pictures. Steps are agent steps, returns raw
-whole-game scores, times those of training alone. Scores are those of the final weights, whatever
-came before. A bar is met when every seed meets it. Pictures show mean and standard deviation over
-the seeds, of games played while training; dots are the scores of the final weights, dashed lines
-the bars.
+Written by `python -m perf.learning`. It runs each command below with its seeds in place of S (Atari
+runs are trained by hand and added), plays greedy games with the final weights by `fastrl-eval`, and
+stores curves (`TASK.csv`), scores (`TASK.json`) and pictures. Steps are agent steps, returns raw
+whole-game scores, times those of training alone. Scores are those of the final weights, not of the
+best ones. A bar is met when every seed meets it. Pictures show mean and standard deviation
+over the seeds, of games played while training; dots are the scores of the final weights, dashed
+lines the bars.
 """
 
 
@@ -67,7 +67,7 @@ class Results:
 
     @staticmethod
     def read(folder: Path, name: str) -> Results:
-        """What the folder holds of a task: nothing, at first."""
+        """The runs of a task in the folder; none at first."""
         results = Results(name)
         if not (folder / f"{name}.json").exists():
             return results
@@ -83,7 +83,7 @@ class Results:
         return results
 
     def add(self, variant: str, run: Run) -> None:
-        """Take a run in, in place of one with the same seed."""
+        """Add a run, in place of one with the same seed."""
         runs = self.runs.setdefault(variant, {})
         runs[run.seed] = run
         self.runs[variant] = dict(sorted(runs.items()))
@@ -116,8 +116,8 @@ def _facts(run: Run) -> dict[str, Any]:
 def mean_and_spread(runs: Iterable[Run]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Agent steps [n], mean return [n] and its standard deviation over runs [n].
 
-    Curves have points at different steps: each is averaged within the same intervals, up to where
-    the shortest run ends, and drawn through the intervals that it has no point in.
+    Curves have points at different steps: each is averaged within the same intervals, up to the end
+    of the shortest run, and interpolated over intervals without a point.
     """
     curves = [np.array(run.curve, float).reshape(-1, 3)[:, [0, 2]] for run in runs if run.curve]
     if not curves:
@@ -156,7 +156,7 @@ def draw(path: Path, task: Task, runs: Mapping[str, Mapping[int, Run]]) -> None:
         steps, mean, spread = mean_and_spread(runs[name].values())
         axis.plot(steps, mean, color=colour, label=name)
         axis.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.2, lw=0)
-        if task.success_above is None:  # else the score is no return
+        if task.success_above is None:  # otherwise the score is not a return
             scores = [(run.steps, run.score) for run in runs[name].values()]
             axis.scatter(*zip(*scores, strict=True), color=colour, s=14, zorder=3)
     if task.reference:
@@ -247,7 +247,7 @@ def met(task: Task, variant: str, runs: Sequence[Run]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, and all of those before the point."""
+    """Three significant digits, or all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""What `perf.learning` trains: tasks, their commands, and the score that each has to reach."""
+"""The tasks of `perf.learning`, their commands, and the score that each has to reach."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Task:
     games: int = 100
     """Greedy games that the final weights play."""
     success_above: float | None = None
-    """Where set, the score is the share of games that return more than this, and not their mean."""
+    """If set, the score is the share of games that return more than this, not their mean."""
     seeds: tuple[int, ...] = (0, 1, 2)
     by_hand: bool = False
-    """Takes an hour or more: trained by hand and brought in by --from-run."""
+    """Takes an hour or more: trained by hand and added with --from-run."""
     reference: Curve = ()
     """A published curve, to be drawn beside ours."""
     reference_name: str = ""
@@ -88,15 +88,15 @@ ATARI_APPO = (
     "--learner.learning-rate 5e-4 --learner.anneal-learning-rate --learner.entropy-coef 0.01 "
     "--learner.max-grad-norm 0.5"
 )
-"""APPO with the batches and losses of the published PPO, but half as many updates: on two cores
-they are what takes the time."""
+"""APPO with the batches and losses of the published PPO, but half as many updates, since these take
+most of the time on two cores."""
 ATARI_APEX = (
     f"{TWO_CORES} --algo apex --envs-per-worker 8 --rollout 50 --batch 8 --learner.optimiser adam "
     "--learner.epsilon 1.5e-4 --learner.learning-rate 1.25e-4 --learner.max-grad-norm 10 "
     "--learner.huber 1 --learner.batch-size 64 --learner.target-every 500 "
     "--learner.replay-ratio 4 --learner.learning-starts 10000"
 )
-"""Ape-X with 16 actors in place of hundreds, and the batches that one core can learn."""
+"""Ape-X with 16 actors in place of hundreds, and batches that one core can learn from."""
 NO_VELOCITY = "fastrl/CartPoleNoVelocity-v0"
 
 TASKS = {
@@ -159,9 +159,10 @@ TASKS = {
             )
             for workers in (1, 2, 4, 8, 16)
         },
-        "Sixteen environments, workers x environments in each: however many workers there are, the "
-        "batches are as large. Seeds 1 and 2 ran beside tests that kept both cores busy; some of "
-        "them took long to leave a plateau near 250, and two had not after 200,000 steps.",
+        "Always sixteen environments, divided among the workers, so batches have the same size "
+        "for any number of workers. Seeds 1 and 2 ran beside tests that kept both cores busy; "
+        "some of these runs took long to leave a plateau near 250, and two had not left it after "
+        "200,000 steps.",
     ),
     "precision": Task(
         "bfloat16 inference, CartPole-v1",
@@ -172,9 +173,9 @@ TASKS = {
             )
             for precision in ("float32", "bfloat16")
         },
-        "In serial mode, where nothing but the precision differs. It is that of image encoders "
-        "alone: with the vectors of this task nothing is rounded, and both trainings are the same, "
-        "step for step. (Points of the curves fall where a second of training ended.)",
+        "In serial mode, so that only the precision differs. It applies to image encoders only: "
+        "the vectors of this task are not rounded, and both trainings are equal step for step. "
+        "(The curves have a point for each second of training, so their points differ.)",
     ),
     "pong": Task(
         "Pong",
@@ -185,9 +186,9 @@ TASKS = {
             ),
             "apex": Variant(f"{PONG} {ATARI_APEX} --total-seconds 3600"),
         },
-        "On two cores, acting in bfloat16 where nothing else is said. APPO was stopped when it had "
-        "learned the game, long before the step at which its learning rate would have been 0; "
-        "Ape-X after an hour.",
+        "On two cores, with inference in bfloat16 unless stated otherwise. APPO was stopped when "
+        "it had learned the game, long before its learning rate would have reached 0; Ape-X "
+        "after an hour.",
         games=20,
         seeds=(0,),
         by_hand=True,
@@ -197,8 +198,8 @@ TASKS = {
         {
             "appo": Variant(f"--env BreakoutNoFrameskip-v4 {ATARI_APPO} --total-seconds 3600"),
         },
-        "As far as an hour on two cores brings it, a third of the way to a learning rate of 0, "
-        "beside CleanRL's published PPO at equal steps.",
+        "One hour on two cores, which is a third of the way to a learning rate of 0, compared "
+        "with CleanRL's published PPO at equal steps.",
         games=20,
         seeds=(0,),
         by_hand=True,
@@ -240,7 +241,8 @@ TASKS = {
 
 
 def choose(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(task, variant) for every NAME or NAME:VARIANT in `names`; for none, all but those by hand.
+    """(task, variant) for every NAME or NAME:VARIANT in `names`; without names, all except those
+    trained by hand.
 
     Raises ValueError for an unknown name.
     """

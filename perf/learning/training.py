@@ -5,8 +5,8 @@
     python -m perf.learning --from-run pong:appo runs/PongNoFrameskip-v4__appo__0__...
 
 For each run: `fastrl-train`, then `fastrl-eval` for the final weights. Curves go to `TASK.csv`,
-scores to `TASK.json`, both into `TASK.png` and README.md; what other runs left there is kept. A run
-made by hand is brought in by --from-run. `--write-only` draws anew what is there.
+scores to `TASK.json`, both into `TASK.png` and README.md; the results of other runs are kept. A run
+made by hand is added with --from-run. `--write-only` draws the stored results again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CommandFailed(Exception):
 
 
 def command(module: str, arguments: Sequence[str]) -> str:
-    """Run one of our commands, showing what it prints; returns that. Raises CommandFailed."""
+    """Run one of our commands, showing its output; returns the output. Raises CommandFailed."""
     print(f"fastrl-{module}", *arguments, flush=True)
     program = {"train": "cli.train", "eval": "cli.evaluate"}[module]
     lines = []
@@ -88,9 +88,9 @@ def play(folder: Path, games: int) -> list[float]:
 
 
 def read_run(folder: Path, scores: Sequence[float], success_above: float | None = None) -> Run:
-    """What a run folder and the scores of its final weights come to.
+    """The result of a run folder and the scores of its final weights.
 
-    Raises ConfigError or FastrlError where it is none.
+    Raises ConfigError or FastrlError if it is not a run folder.
     """
     _, rows = read_rows(folder / "metrics.csv")
     if not rows:
@@ -116,7 +116,7 @@ def read_run(folder: Path, scores: Sequence[float], success_above: float | None 
 def _command_of(folder: Path) -> str:
     """The command that started a run, its seed written as S, without its folder."""
     first = (folder / "command.txt").read_text().splitlines()[0]
-    _, _, typed = first.partition("  ")  # before it: when
+    _, _, typed = first.partition("  ")  # the time comes before it
     return re.sub(r"--seed[ =]\d+", "--seed S", re.sub(r" --run-dir[ =]\S+", "", typed))
 
 
@@ -130,7 +130,7 @@ def record(name: str, variant: str, folder: Path, results: Path) -> None:
 
 
 def train_all(settings: Settings) -> list[str]:
-    """Train, play and record what was asked for; returns what failed, in words."""
+    """Train, play and record the chosen variants; returns a line for each failure."""
     failures = []
     for name, variant in choose(settings.only):
         task = TASKS[name]

@@ -35,7 +35,7 @@ ACTIONS = 4096  # random actions, drawn beforehand and used over and over
 
 @dataclass(frozen=True)
 class Settings(Measuring):
-    """What to run alone."""
+    """What to run without a sampler."""
 
     env: str = "BreakoutNoFrameskip-v4"
     """Gymnasium id."""

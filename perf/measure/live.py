@@ -1,4 +1,4 @@
-"""A sampler, or a training, of this process that is measured in turn: paused in between."""
+"""A sampler or a training in this process, measured in turn and paused in between."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class LiveSampler:
-    """A sampler of this process, whose batches are taken and released at once.
+    """A sampler in this process, whose batches are taken and released at once.
 
-    After each turn `rates` and `shares` hold what `perf.measure.speeds` makes of its statistics.
+    After each turn, `rates` and `shares` hold the results of `perf.measure.speeds`.
     """
 
     def __init__(self, sampler: Sampler, warm_up: float = WARM_UP):
@@ -28,7 +28,7 @@ class LiveSampler:
         self.shares: list[Shares] = []
 
     def __enter__(self) -> LiveSampler:
-        """Wait until every worker makes steps, and pause it until its first turn."""
+        """Wait until every worker makes steps, then pause it until its first turn."""
         self.sampler.__enter__()
         try:
             while not all(worker["steps"] for worker in self.sampler.stats()["rollout"]):
@@ -51,12 +51,12 @@ class LiveSampler:
         return self.rates[-1]["sps"]
 
     def note(self, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """Keep what two snapshots of the statistics say."""
+        """Keep the speeds and shares between two snapshots of the statistics."""
         self.rates.append(rates(before, after))
         self.shares.append(stage_shares(before, after))
 
     def work(self, seconds: float) -> None:
-        """Take batches for so long."""
+        """Take batches for this many seconds."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             with suppress(BatchTimeout):
@@ -67,7 +67,7 @@ class LiveSampler:
 
 
 class LiveTrainer:
-    """A whole training of this process: sampler and learner. Counts the steps learned from.
+    """A whole training in this process, of sampler and learner. Counts the steps learned from.
 
     `settle`: seconds of training before the first turn, as LearnerThreads needs for its trial.
     """
@@ -116,7 +116,7 @@ class LiveTrainer:
         return learned
 
     def train(self, seconds: float) -> Progress:
-        """Train for so long, and until at least one batch has been learned from."""
+        """Train for this many seconds, and until at least one batch has been learned from."""
         done = self.trainer.progress.batches
         self.trainer.total_seconds = seconds
         while (progress := self.trainer.run()).batches == done:

@@ -1,4 +1,4 @@
-"""How a profiler shows what it has measured: the machine, tables and JSON files."""
+"""How a profiler shows its results: the machine, tables and JSON files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sampler.process.resources import available_cores
 
 
 def machine() -> dict[str, Any]:
-    """Where a figure was measured."""
+    """The machine on which a figure was measured."""
     name = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

@@ -29,7 +29,7 @@ TRACKER_TIMEOUT = 5.0  # seconds
 
 
 class ProgramError(RuntimeError):
-    """A measured program ended, or did nothing for too long; holds the end of what it printed."""
+    """A measured program ended, or did nothing for too long; holds the end of its output."""
 
 
 class Program:
@@ -74,7 +74,7 @@ class Program:
         return self
 
     def measure(self, seconds: float) -> float:
-        """Steps per second over `seconds`, or over two reports where these come more rarely."""
+        """Steps per second over `seconds`, or between two reports if these come more rarely."""
         self._signal(signal.SIGCONT)
         begin = time.monotonic() + self.warm_up
         patience = 4 * (self.warm_up + seconds) + 60
@@ -133,7 +133,7 @@ class Program:
         raise self._failure("ended" if self._ended else f"reported nothing for {timeout:.0f} s")
 
     def _failure(self, what: str, lines: int = 3) -> ProgramError:
-        # pread: the program writes at the position that a seek would move.
+        # pread, since a seek would move the position at which the program writes.
         size = os.fstat(self._log.fileno()).st_size
         log = os.pread(self._log.fileno(), size, 0).decode(errors="replace")
         said = COLOURS.sub("", log).strip().splitlines()
@@ -169,7 +169,7 @@ def shown(words: Sequence[str], env: Mapping[str, str] | None = None) -> str:
 
 
 def _unwind_on_sigterm() -> None:
-    """Let SIGTERM end this process by an exception, so that programs are ended with it."""
+    """Make SIGTERM raise an exception in this process, so that programs are ended with it."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 

@@ -1,8 +1,8 @@
 """What each process of a sampler does when, read from the heartbeats in shared memory.
 
 Every process publishes its stage, and since when, in a row of words. A watcher in a process of its
-own looks at all rows some thousands of times a second, which disturbs nobody: a change that it sees
-late still carries the time at which it happened. Stages shorter than its period may be missed.
+own reads all rows some thousands of times a second, without disturbing the others. A change that it
+sees late still carries the time at which it happened. Stages shorter than its period may be missed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from sampler.shm.counters import POLICY, Stage
 
-PERIOD = 0.0004  # seconds between two looks
+PERIOD = 0.0004  # seconds between two readings
 STAGE, SINCE = POLICY.index("stage"), POLICY.index("stage_since")
 
 Interval = tuple[float, float]
@@ -135,10 +135,10 @@ KINDS = {
 
 
 def overlap(recorded: Sequence[Span]) -> dict[str, float]:
-    """How much goes on at the same time.
+    """How much work is done at the same time.
 
-    `overlap` is how many of stepping, inference and learning go on at once, on average, while any
-    does: 1 if they take turns, at most the number of kinds that occur. `inference_while_stepping`
+    `overlap` is how many of stepping, inference and learning are done at once, on average, while
+    any is: 1 if they take turns, at most the number of kinds that occur. `inference_while_stepping`
     and `learning_while_stepping` are the shares of those times in which environments are stepped
     too.
     """

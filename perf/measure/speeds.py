@@ -33,8 +33,8 @@ def rates(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, floa
 def stage_shares(before: Mapping[str, Any], after: Mapping[str, Any]) -> Shares:
     """Share of each kind of process's time in each stage, between two snapshots of the stats.
 
-    Means over the rollout workers and over the policy workers; what no stage accounts for is
-    `other`, so that each kind's shares sum to 1.
+    Means over the rollout workers and over the policy workers; time outside all stages is `other`,
+    so that each kind's shares sum to 1.
     """
     seconds = after["time"] - before["time"]
     return {

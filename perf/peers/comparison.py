@@ -3,9 +3,9 @@
     python -m perf.peers --seconds 8 --rounds 5 --png docs/peers.png
     python -m perf.peers --tasks inference train --tune
 
-Peers run in environments of their own, which are made on first use; one that does not install, or
-does not run, is named with the reason. `--tune` first tries each contestant's settings and takes
-the fastest.
+Peers run in environments of their own, which are made on first use; a peer that cannot be installed
+or run is named with the reason. `--tune` first tries each contestant's settings and takes the
+fastest.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def choose(
 
 
 def compete(task: Task, lab: Lab, settings: Settings) -> dict[str, Any]:
-    """The report of one task: rates and settings of all contestants, and who is missing, why."""
+    """The report of one task: rates and settings of all contestants, and which are missing and
+    why."""
     facts = machine()
     missing: list[str] = []
     chosen: list[Contestant] = []

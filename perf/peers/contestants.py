@@ -1,7 +1,7 @@
-"""Who competes in `perf.peers`, at what, and with which settings.
+"""The contestants of `perf.peers`, their tasks and settings.
 
-A peer's settings are a list of flags to try: the first are those that its authors recommend or
-that were best where this was written; `--tune` tries all of them and takes the fastest.
+A peer's settings are a list of flags to try: the first are those that its authors recommend or that
+were fastest during development; `--tune` tries all of them and takes the fastest.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Lab:
-    """Where the peers live."""
+    """Folder of the peers' environments."""
 
     folder: Path
     python: str
@@ -68,7 +68,7 @@ class Lab:
     def interpreter(self, name: str) -> str:
         requirements = REQUIREMENTS.get(name)
         if requirements is None:
-            return sys.executable  # fastrl needs this peer itself
+            return sys.executable  # fastrl itself needs this peer
         pinned = [_same_torch() if word == "torch" else word for word in requirements]
         return environment(self.folder, name, pinned, self.python)
 

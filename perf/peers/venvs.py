@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 
 HOME = Path.home() / ".cache" / "fastrl" / "peers"
-STAMP = "requirements.json"  # in a finished environment: what was asked for
+STAMP = "requirements.json"  # in a finished environment: its requirements
 
 
 class NotInstalled(RuntimeError):
-    """A peer that cannot be installed here; says why."""
+    """A peer cannot be installed here; the message says why."""
 
 
 def environment(folder: Path, name: str, requirements: list[str], python: str) -> str:
     """The interpreter of an environment that has `requirements`; installs it where it is missing.
 
-    Raises NotInstalled with pip's own last word.
+    Raises NotInstalled with the last line of pip's output.
     """
     home = folder / name
     interpreter = home / "bin" / "python"

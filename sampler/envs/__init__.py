@@ -1,7 +1,7 @@
 """Environments: `make()`, the direct Atari environment, and small ones for tests and checks.
 
-Importing this package registers the `fastrl/...` ids with Gymnasium and imports nothing that is
-expensive: emulator, OpenCV and each environment's own module are imported when one is made.
+Importing this package registers the `fastrl/...` ids with Gymnasium and imports nothing expensive:
+the emulator, OpenCV and each environment's module are imported when an environment is made.
 """
 
 from __future__ import annotations

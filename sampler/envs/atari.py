@@ -1,7 +1,7 @@
 """Atari 2600 games, with the Arcade Learning Environment's emulator driven directly.
 
-One step is `frame_skip` emulator frames, of which only the last two are looked at; the finished
-frame goes straight to where the caller wants it. Frames equal those of
+One step is `frame_skip` emulator frames, of which only the last two are read; the finished frame is
+written straight into the caller's array. Frames equal those of
 `gymnasium.wrappers.AtariPreprocessing` for the same seed and actions, pixel for pixel.
 """
 
@@ -74,10 +74,11 @@ STICKY = AtariProtocol(noop_max=0, sticky=0.25, episodic_life=False, fire_reset=
 
 
 def make_atari(spec: EnvSpec, **options: Any) -> AtariEnv:
-    """The environment of an Atari id's registration; `options` are fields of `AtariProtocol`, or
+    """The environment of a registered Atari id; `options` are fields of `AtariProtocol`, or
     `render_mode` or `backend`.
 
-    Ids whose registration skips no frames get the classic protocol, the others theirs.
+    Ids whose registration skips no frames get the classic protocol, the others the one that is
+    registered.
     """
     registered = spec.kwargs
     own = {name: options.pop(name) for name in ("render_mode", "backend") if name in options}
@@ -142,7 +143,7 @@ class AtariEnv(FrameEnv):
         self._actions = actions
         fires = protocol.fire_reset and len(actions) > 2 and actions[1] is ale_py.Action.FIRE
         self._opening = actions[1:3] if fires else ()
-        # The hot path: what each step needs, bound once.
+        # Attributes that every step uses are looked up once.
         self._act = self.ale.act
         self._over = self.ale.game_over
         self._get_lives = self.ale.lives
@@ -150,7 +151,7 @@ class AtariEnv(FrameEnv):
         self._unseen = range(protocol.frame_skip - 2)
         self._episodic_life = protocol.episodic_life
         self._lives = 0
-        self._goes_on = False  # the last episode ended, its game did not
+        self._goes_on = False  # the last episode ended, but its game did not
 
     def get_action_meanings(self) -> list[str]:
         """Names of the actions, in the order of the action space."""
@@ -170,7 +171,7 @@ class AtariEnv(FrameEnv):
             terminated = self._over(with_truncation=False)
             truncated = self.ale.game_truncated()
             return float(reward), terminated, truncated, {"lives": lives, "game_over": True}
-        # Some games show 0 lives for a few frames before they are over: wait for that.
+        # Some games show 0 lives for a few frames before they are over: wait for the end.
         lost = self._episodic_life and 0 < lives < self._lives
         self._goes_on = lost
         self._lives = lives
@@ -214,10 +215,11 @@ class AtariEnv(FrameEnv):
         return reward
 
     def _restart(self) -> np.ndarray | None:
-        """Bring the emulator to the start of a game; its screen, if the emulator shows another.
+        """Bring the emulator to the start of a game; returns the screen if the emulator shows
+        another.
 
-        A reset plays dozens of frames, as long as 15 to 30 steps take. Where they always lead to
-        the same state, it is restored instead.
+        A reset plays dozens of frames and takes as long as 15 to 30 steps. For games in which it
+        always leads to the same state, that state is restored instead.
         """
         if self._start is not None:
             state, screen = self._start
@@ -231,8 +233,8 @@ class AtariEnv(FrameEnv):
     def _advance(self, action: Any, out: np.ndarray) -> tuple[int, bool]:
         """Play `frame_skip` frames, fewer at a game's end: (reward, whether the game is over).
 
-        An ending game's last frame is not shown: as in AtariPreprocessing, what was seen before
-        stays.
+        The last frame of a game that ends is not shown: as in AtariPreprocessing, the screen from
+        before stays.
         """
         act, over, screens = self._act, self._over, self._screens
         reward = 0
@@ -272,7 +274,7 @@ class AtariEnv(FrameEnv):
 
 @dataclass(frozen=True)
 class GameFacts:
-    """What a game's spaces are made of."""
+    """The facts of a game that its spaces depend on."""
 
     minimal_actions: tuple[Any, ...]
     all_actions: tuple[Any, ...]

@@ -1,7 +1,7 @@
 """An environment whose observations say exactly which lane, episode and step they belong to.
 
-What the sampler stored can then be checked element by element: nothing lost, doubled, mixed up
-between lanes or half written.
+Everything the sampler stored can then be checked element by element: nothing is lost, duplicated,
+mixed up between lanes or half written.
 """
 
 from __future__ import annotations
@@ -52,17 +52,18 @@ def _copies(observation: np.ndarray) -> np.ndarray:
 def make_counter(
     min_length: int = 1, max_length: int = 40, copies: int = 1, frames: bool = False
 ) -> gym.Env:
-    """A `CounterEnv`, or with `frames=True` a `CounterFrames`; `copies` is of the former only."""
+    """A `CounterEnv`, or with `frames=True` a `CounterFrames`; `copies` only applies to the
+    former."""
     if frames:
         return CounterFrames(min_length, max_length)
     return CounterEnv(min_length, max_length, copies)
 
 
 class Counter:
-    """Position of one lane: where it is, and when and how the present episode will end.
+    """Position of one lane: its episode and step, and when and how the present episode will end.
 
-    The lane is the seed last given. Lengths are uniform in [`min_length`, `max_length`] steps, and
-    an episode ends by termination or truncation with equal probability.
+    The lane is the last seed that was given. Lengths are uniform in [`min_length`, `max_length`]
+    steps, and an episode ends by termination or truncation with equal probability.
     """
 
     def __init__(self, min_length: int, max_length: int) -> None:

@@ -57,7 +57,7 @@ def make(
 def _spec(env_id: str) -> EnvSpec:
     """The registered spec of `env_id`; the Atari ids join the registry when first needed."""
     if env_id not in gym.registry and importlib.util.find_spec("ale_py"):
-        importlib.import_module("ale_py")  # registers its ids
+        importlib.import_module("ale_py")  # registers the Atari ids
     try:
         return gym.registry[env_id]
     except KeyError:

@@ -19,8 +19,9 @@ class EnvironmentFacts:
     frame_skip: int
     """Emulator frames per step; 1 for all but `FrameEnv`s."""
     action_mask_size: int
-    """Entries of its action masks; 0: it gives none."""
+    """Entries of its action masks; 0: it has no masks."""
     vector_lanes: int
     """Environments in a vector environment; 0 for a single one."""
     autoreset: AutoresetMode | None = None
-    """How a vector environment resets; None: it is none, or does not say and showed no end."""
+    """How a vector environment resets; None: it is not one, or it neither declares a mode nor ended
+    an episode while it was inspected."""

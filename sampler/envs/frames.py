@@ -1,7 +1,7 @@
-"""Environments whose observation is one uint8 frame, written where the caller wants it.
+"""Environments whose observation is one uint8 frame, written straight into the caller's array.
 
-Stacking and skipping frames are the sampler's business only for a `FrameEnv`. Attributes of the
-same names in other environments are their own.
+The sampler stacks frames and counts skipped ones only for a `FrameEnv`. Attributes of the same
+names in other environments mean nothing to it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class FrameEnv(gym.Env[np.ndarray, Any], ABC):
     Subclasses define `reset_into` and `step_into`, which write the frame into `out`, a C-contiguous
     uint8 array [height, width]; `reset` and `step` wrap them with a new array.
 
-    Wrappers around a `FrameEnv` are honoured: it is then stepped through them, and what they leave
-    as one uint8 frame is stacked; any other observation is taken as it is.
+    Wrappers around a `FrameEnv` are honoured: it is then stepped through them, and their
+    observations are stacked if they are still single uint8 frames; any other observation is used as
+    it is.
     """
 
     frame_stack: int = 4
@@ -70,7 +71,7 @@ class FrameEnv(gym.Env[np.ndarray, Any], ABC):
 
 
 def frame_stack(env: Any) -> int:
-    """Frames that the sampler stacks of this environment's observations; 1: none."""
+    """How many of this environment's frames the sampler stacks; 1: it stacks none."""
     inner = _frame_env(env)
     if inner is None:
         return 1
@@ -88,7 +89,7 @@ def frame_skip(env: Any) -> int:
 def direct_frame_env(env: Any) -> FrameEnv | None:
     """The `FrameEnv` whose `step_into` does all that `env.step` does; None if there is none.
 
-    Only `CHECKS` are looked through: every other wrapper may change something.
+    Only the wrappers in `CHECKS` are skipped: every other wrapper may change something.
     """
     while type(env) in CHECKS:
         env = env.env

@@ -1,4 +1,4 @@
-"""An environment that does nothing: what remains when it is sampled is the sampler's own cost."""
+"""An environment that does nothing, so that sampling it shows the sampler's own cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sampler.envs.frames import FrameEnv
 class NullEnv(FrameEnv):
     """Black 84x84 frames, reward 0, truncated after `length` steps (default 1000).
 
-    `step_into` leaves `out` as it is: writing a frame would be work.
+    `step_into` leaves `out` as it is, because writing a frame would take time.
     """
 
     def __init__(self, length: int = 1000) -> None:

@@ -34,7 +34,8 @@ class CardEnv(gym.Env[np.int64, Any]):
 
     @abstractmethod
     def answer(self, suits: np.ndarray, step: int) -> int | None:
-        """The right action at `step`, given the dealt order; None where nothing is asked."""
+        """The right action at `step`, given the order of the cards; None at steps that ask
+        nothing."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -1,8 +1,8 @@
 """From two emulator screens to one frame: grayscale, maximum, area resize.
 
 `OpenCVScreens` and `CompiledScreens` give the same pixels, those of
-`gymnasium.wrappers.AtariPreprocessing`; the second is a fused kernel in C (`_preprocess.c`) and is
-used where it was built and handles the size.
+`gymnasium.wrappers.AtariPreprocessing`; the second is a fused kernel in C (`_preprocess.c`), used
+if it was built and supports the size.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OpenCVScreens:
     def __init__(self, ale: Any, height: int, width: int, size: int) -> None:
         import cv2
 
-        cv2.setNumThreads(0)  # threads cost more than they bring on one frame
+        cv2.setNumThreads(0)  # threads cost more than they save on one frame
         self._resize = cv2.resize
         self._area = cv2.INTER_AREA
         self._size = (size, size)
@@ -78,7 +78,7 @@ class OpenCVScreens:
 class CompiledScreens:
     """Raw screens of palette indices, turned into frames by the kernel.
 
-    The kernel learns the palette from the emulator: where a screen shows an index for the first
+    The kernel learns the palette from the emulator: when a screen shows an index for the first
     time, it asks for the grayscale of that screen.
     """
 
@@ -125,7 +125,7 @@ class CompiledScreens:
 def make_screens(ale: Any, height: int, width: int, size: int, backend: Backend) -> Screens:
     """Screens of the emulator `ale`, `height` x `width` pixels, for frames of `size` x `size`.
 
-    Raises ConfigError if `backend="compiled"` is asked for and cannot be had.
+    Raises ConfigError if `backend="compiled"` is asked for and not available.
     """
     if backend == "opencv":
         return OpenCVScreens(ale, height, width, size)

@@ -1,4 +1,4 @@
-"""An environment that sleeps: it stands in for one that computes, on a machine with more cores."""
+"""An environment that sleeps, in place of one that computes on a machine with more cores."""
 
 from __future__ import annotations
 

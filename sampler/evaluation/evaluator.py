@@ -31,7 +31,7 @@ class EvaluationProgress:
     games: int
     """Games that are over."""
     episodes: int
-    """Games to play in all."""
+    """Games to play in total."""
     steps: int
     """Agent steps made so far, in all lanes."""
 
@@ -52,15 +52,15 @@ def evaluate(
 ) -> Evaluation:
     """Play `episodes` whole games of `env` in `lanes` environments side by side.
 
-    Lanes play equally many games, the first of them one more where `episodes` is no multiple.
-    greedy: take the most likely action, or the highest Q-value; otherwise draw one, a Q-model at
-    random with probability EPSILON. The streams of `seed` differ from those of training with it.
-    model: of the library's protocol or plain (`as_policy_model`), or a factory
-    `make_model(observation_space, action_space)`. It stays on its device and ends in the mode,
-    training or not, that it came in. watch: called with the first lane's environment after each of
-    its resets and steps, to render it. trace: called with each of that lane's decisions in the
+    All lanes play equally many games; the first ones play one more if `episodes` is not a multiple
+    of `lanes`. greedy: take the most likely action, or the highest Q-value; otherwise sample one (a
+    Q-model acts at random with probability EPSILON). The random streams differ from those of
+    training with the same `seed`. model: of the library's protocol or plain (`as_policy_model`), or
+    a factory `make_model(observation_space, action_space)`. It stays on its device, and its
+    training mode is restored afterwards. watch: called with the first lane's environment after each
+    of its resets and steps, to render it. trace: called with each of that lane's decisions in the
     games that count. progress: called about once a second while games are played, and at the end.
-    max_game_steps: agent steps, over a game's episodes, in which it must end.
+    max_game_steps: agent steps, over all its episodes, within which a game must end.
 
     Raises ConfigError for numbers below 1, EnvError where an environment fails or a game does not
     end, ModelError where the model returns NaN. All environments are closed, whatever happens.

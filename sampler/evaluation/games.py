@@ -1,4 +1,4 @@
-"""All lanes of an evaluation: environments, what the model sees of them, finished games."""
+"""All lanes of an evaluation: environments, the model's observations, and finished games."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_GAME_STEPS = 1_000_000
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The games that were played: lane by lane, each lane's in their order."""
+    """The games that were played, lane by lane, each lane's in the order of time."""
 
     scores: np.ndarray
     """Raw whole-game scores, float64 [games]."""
@@ -49,10 +49,11 @@ class Evaluation:
 
 
 class Games:
-    """All lanes: their environments, what the model sees of them, and their finished games.
+    """All lanes: their environments, the model's observations, and their finished games.
 
-    L counts lanes, n those that still play. Separate environments are stepped one by one, so that
-    one whose games are over rests; a vector environment's lanes go on together until all are over.
+    L is the number of lanes, n of those that still play. Separate environments are stepped one by
+    one, and one whose games are over rests; the lanes of a vector environment go on together until
+    all are over.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Games:
         self.steps = 0
         """Steps made in all lanes so far."""
         self._quota = episodes // lanes + (np.arange(lanes) < episodes % lanes)
-        self._ages = np.zeros(lanes, np.int64)  # steps that the lanes' episodes have had
+        self._ages = np.zeros(lanes, np.int64)  # steps since the lanes' episodes began
         self._finished: list[list[tuple[float, int]]] = [[] for _ in range(lanes)]
 
     def reset(self) -> None:
@@ -127,7 +128,7 @@ class Games:
             with self._errors():
                 group.reset(*self._views(rows))
             self._check(rows)
-            # A game that was over before its first step is none.
+            # A game that was over before its first step does not count.
             scores.finished(group.result, self._ages[rows], self.previous_rewards[rows, None])
             self._show(rows)
 
@@ -141,7 +142,7 @@ class Games:
 
     @property
     def finished(self) -> int:
-        """Games that count and are over."""
+        """Games that are over, of those that count."""
         return int(np.minimum(self._games_finished(), self._quota).sum())
 
     def _games_finished(self) -> np.ndarray:
@@ -215,7 +216,7 @@ class Games:
                 previous[lane] = 0
 
     def _check(self, rows: slice) -> None:
-        """Refuse what sampling refuses."""
+        """Refuse the values that sampling refuses."""
         newest = [array[rows, -1:] for array in self.observations]
         fault = self._values.fault(self.previous_rewards[rows, None], newest, rows.start)
         if fault is not None:
@@ -223,8 +224,8 @@ class Games:
             raise EnvError(f"env {self.name}, evaluation lane {lane}: {fault.what}; {fault.remedy}")
 
     def fields(self, lanes: np.ndarray) -> dict[str, np.ndarray]:
-        """What a model may want to know of `lanes`, int [n]: arrays [n, ...] by field name."""
-        newest = self.frame_stack == 1  # without a stack the second dimension is one of its own
+        """The inputs of a model for `lanes`, int [n]: arrays [n, ...] by field name."""
+        newest = self.frame_stack == 1  # without a stack, the second dimension belongs to the space
         fields = {
             leaf.name: array[lanes, 0] if newest else array[lanes]
             for leaf, array in zip(leaves(self.space, "obs"), self.observations, strict=True)
@@ -247,7 +248,7 @@ class Games:
         return [array[rows] for array in self.observations], self.frame_stack - 1, mask
 
     def _mask_size(self, env: Any, lane_seeds: list[int]) -> int:
-        """Entries of the action masks that the environment gives; 0 where it gives none."""
+        """Entries of the environment's action masks; 0 without masks."""
         with self._errors():
             is_vector = isinstance(env, gym.vector.VectorEnv)
             seed = seed_of(env, lane_seeds) if is_vector else lane_seeds[0]
@@ -258,7 +259,7 @@ class Games:
         return mask_size(self.action_space) if given else 0
 
     def result(self) -> Evaluation:
-        """The first games of every lane, as many as it was to play."""
+        """The first games of every lane, as many as it had to play."""
         games = [
             game
             for finished, quota in zip(self._finished, self._quota, strict=True)
@@ -271,7 +272,7 @@ class Games:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Name the environment in whatever goes wrong in it."""
+        """Name the environment in every error that it raises."""
         try:
             yield
         except ConfigError:

@@ -35,7 +35,7 @@ class Decision:
 
 
 class Player:
-    """Chooses actions with a model, and says what it expects in the first lane."""
+    """Chooses actions with a model, and tells what it expects in the first lane."""
 
     def __init__(self, model: Any, games: Games, seed: int, greedy: bool) -> None:
         """`model`: of the library's protocol; it stays on its device."""
@@ -59,7 +59,8 @@ class Player:
     def act(self, lanes: np.ndarray) -> list[np.ndarray]:
         """Actions for `lanes`, int [n]: the leaves [n, ...] of the action space.
 
-        Raises ModelError where the model returns NaN, EnvError where an observation explains it.
+        Raises ModelError if the model returns NaN, or EnvError if a non-finite observation is the
+        cause.
         """
         games, inference = self._games, self._inference
         fields = games.fields(lanes)
@@ -77,7 +78,8 @@ class Player:
 
     @torch.inference_mode()
     def decision(self, actions: list[np.ndarray]) -> Decision:
-        """What the first of the lanes just acted for expects, with the `actions` of all."""
+        """What the model expected in the first of the lanes just acted for; `actions` are those of
+        all lanes."""
         assert self._choice is not None
         outputs, space = self._choice.outputs, self._games.action_space
         played = for_environment(space, to_env(space), [leaf[:1] for leaf in actions])

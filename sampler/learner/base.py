@@ -1,4 +1,5 @@
-"""What a learner is: how a batch changes a model, how weights are published, what is saved."""
+"""The base of all learners: how a batch changes a model, how weights are published, what is
+saved."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["LEARNER_STATE", "Explores", "Learner", "LearnerConfig", "Publish", "Replays"]
 
 Publish = Callable[[], "int | None"]
-"""Hands the model's weights to the policy workers; may return their version."""
+"""Sends the model's weights to the policy workers; may return their version."""
 
 LEARNER_STATE = ("algorithm", "model", "optimiser", "guard", "batches", "updates", "random")
-"""What every learner's state holds."""
+"""Keys of every learner's state."""
 
 
 class Learner(ABC):
@@ -44,7 +45,7 @@ class Learner(ABC):
     where the device has it natively, float32 otherwise. Weights, losses and the optimiser are
     float32 always.
 
-    What only some learners do is an interface of its own: `Explores` and `Replays`.
+    Abilities that only some learners have are separate interfaces: `Explores` and `Replays`.
     """
 
     sync: ClassVar[bool] = False
@@ -94,28 +95,29 @@ class Learner(ABC):
 
     @abstractmethod
     def update(self, batch: SequenceBatch, publish: Publish) -> dict[str, float]:
-        """Learn from one batch, calling `publish` whenever new weights are to be handed out.
+        """Learn from one batch, calling `publish` whenever new weights should be sent to policy
+        workers.
 
         Returns metrics by name (losses/..., charts/..., perf/...). Raises NonFiniteError.
         """
 
     def check_sampler(self, config: SamplerConfig) -> None:
-        """Raise ConfigError where batches of such a sampler cannot be learned from."""
+        """Raise ConfigError if batches of a sampler with these settings cannot be learned from."""
         if self.sync and not config.sync:
             raise ConfigError(
                 f"{type(self).__name__} learns from the newest policy's own steps; set sync=True"
             )
 
-    # ---- what an update is made of
+    # ---- parts of an update
 
     @property
     def optimiser(self) -> torch.optim.Optimizer:
-        """What changes the weights."""
+        """The optimiser's steps, with clipping and the guard."""
         return self.descent.optimiser
 
     @property
     def guard(self) -> FiniteGuard:
-        """What counts the optimiser steps that were skipped."""
+        """The guard that counts skipped optimiser steps."""
         return self.descent.guard
 
     @property
@@ -125,7 +127,7 @@ class Learner(ABC):
 
     @property
     def learning_rate(self) -> float:
-        """The optimiser's step size now."""
+        """The optimiser's present step size."""
         return self.descent.learning_rate
 
     def set_progress(self, steps: int, total_steps: int | None) -> None:
@@ -140,7 +142,7 @@ class Learner(ABC):
         return autocast(self.device, self.dtype)
 
     def step(self, loss: Tensor, suspects: Mapping[str, Tensor]) -> bool:
-        """One optimiser step down the gradient of `loss` (a scalar); whether it was made.
+        """One optimiser step down the gradient of `loss` (a scalar); returns whether it was made.
 
         See `GradientDescent.step`.
         """
@@ -159,13 +161,13 @@ class Learner(ABC):
     # ---- state
 
     def non_finite_weight(self) -> str | None:
-        """The name of the first parameter or buffer of the model that is not finite, if any: such
-        a model is not worth saving."""
+        """The name of the model's first parameter or buffer that is not finite, or None. A model
+        with one is not saved."""
         return first_non_finite(self.model.state_dict().items())
 
     @classmethod
     def saved_name(cls) -> str:
-        """What a checkpoint calls the algorithm."""
+        """The algorithm's name in checkpoints."""
         return cls.__name__
 
     def state_dict(self) -> dict[str, Any]:
@@ -184,7 +186,7 @@ class Learner(ABC):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict()`, bit for bit. Raises ConfigError where it does not fit."""
+        """Continue from `state_dict()`, bit for bit. Raises ConfigError if it does not fit."""
         if state["algorithm"] != self.saved_name():
             raise ConfigError(
                 f"the checkpoint is of {state['algorithm']}, not {type(self).__name__}; "
@@ -208,7 +210,8 @@ class Learner(ABC):
 
 
 class Explores(ABC):
-    """A learner that has the sampler take random actions: its policy does not explore by itself."""
+    """A learner that sets the sampler's probability of random actions, as its policy does not
+    explore."""
 
     @abstractmethod
     def exploration(self, lanes: int, steps: int) -> np.ndarray:
@@ -216,13 +219,13 @@ class Explores(ABC):
 
 
 class Replays(ABC):
-    """A learner that learns again from what it keeps of earlier batches."""
+    """A learner that learns repeatedly from stored earlier batches."""
 
     @abstractmethod
     def prepare(self, sampler: Sampler) -> None:
-        """Reserve what that takes for the sampler's batches, before the first one comes.
+        """Reserve memory for the sampler's batches before the first one comes.
 
-        Raises ConfigError where there is not enough of it.
+        Raises ConfigError if there is not enough.
         """
 
     @property

@@ -2,7 +2,7 @@
 
 A file holds plain tensors, numbers, strings, lists and dicts. It is written under a temporary name,
 flushed to the disk, compared with its checksums, and only then renamed; older files are removed
-after that. A file that is damaged is never used: the newest one before it is, and the fall-back is
+after that. A damaged file is never used: the newest undamaged one is loaded instead, and this is
 reported.
 """
 
@@ -28,14 +28,14 @@ BEST = "best.pt"
 
 
 class CheckpointError(FastrlError, RuntimeError):
-    """A checkpoint is missing, damaged or not one of fastrl's (exit code 1)."""
+    """A checkpoint is missing, damaged, or not made by fastrl (exit code 1)."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Write `state` to `path` atomically.
 
-    Whatever happens on the way, `path` holds either its old content or all of the new. Raises
-    CheckpointError where the disk refuses, or where what was written does not read back.
+    Whatever happens meanwhile, `path` holds either its old content or all of the new. Raises
+    CheckpointError if the disk refuses, or if the file does not read back as written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -125,7 +125,8 @@ class CheckpointStore:
         report: Callable[[str], None] = warnings.warn,
         fields: Sequence[str] = (),
     ) -> None:
-        """`keep`: regular checkpoints kept (at least 2); `report` is told of damaged files.
+        """`keep`: regular checkpoints kept (at least 2); `report` is called with a line for each
+        damaged file.
 
         `fields`: what every state must hold to be loaded.
         """
@@ -138,7 +139,7 @@ class CheckpointStore:
 
     @property
     def best(self) -> Path:
-        """Where the best checkpoint is, once one was saved."""
+        """Path of the best checkpoint, once one was saved."""
         return self.folder / BEST
 
     def paths(self) -> list[Path]:
@@ -166,7 +167,7 @@ class CheckpointStore:
     def load_latest(self, device: str | torch.device = "cpu") -> tuple[dict[str, Any], Path]:
         """The newest checkpoint that is whole, and its path; each damaged one is reported.
 
-        Raises CheckpointError where there is none: never a silent fresh start.
+        Raises CheckpointError if there is none, rather than silently starting afresh.
         """
         paths = self.paths()
         if not paths:

@@ -45,6 +45,6 @@ class LearnerConfig:
         check_choice(self, "optimiser", ("adam", "rmsprop", "rmsprop_tf"))
 
     def rows(self, rollout: int, overlap: int) -> dict[str, int]:
-        """`rollout` and `overlap` that the sampler is to have, for the fields of its configuration:
-        as given, or, where the algorithm's other settings decide about them, what it needs."""
+        """Values of the sampler's `rollout` and `overlap`: as given, or, if the algorithm's other
+        settings determine them, what it needs."""
         return {"rollout": rollout, "overlap": overlap}

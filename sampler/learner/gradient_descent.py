@@ -13,7 +13,7 @@ from sampler.learner.guards import FiniteGuard, first_non_finite
 
 
 class GradientDescent:
-    """The trained parameters of a model, their optimiser, and what keeps both finite."""
+    """The trained parameters of a model, their optimiser, and a guard that keeps both finite."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class GradientDescent:
         max_grad_norm: float,
         max_non_finite: int,
     ) -> None:
-        """optimiser: of the model's parameters. max_grad_norm: bound of the gradient's norm over
+        """optimiser: holds the model's parameters. max_grad_norm: bound of the gradient's norm over
         all of them; 0: none. max_non_finite: see `FiniteGuard`."""
         self.parameters = dict(trained_parameters(model))
         self.optimiser = optimiser
@@ -33,7 +33,7 @@ class GradientDescent:
 
     @property
     def learning_rate(self) -> float:
-        """The optimiser's step size now."""
+        """The optimiser's present step size."""
         return self.optimiser.param_groups[0]["lr"]
 
     @learning_rate.setter
@@ -42,11 +42,11 @@ class GradientDescent:
             group["lr"] = rate
 
     def step(self, loss: Tensor, suspects: Mapping[str, Tensor]) -> Tensor | None:
-        """One step down the gradient of `loss` (a scalar); the gradient's norm, a scalar.
+        """One step down the gradient of `loss` (a scalar); returns the gradient's norm, a scalar.
 
-        A step whose loss or gradient is not finite is skipped and counted, and gives None; the
-        guard is told the first bad tensor among the parameters, `suspects` and the gradients.
-        Raises NonFiniteError where too many in a row are.
+        A step whose loss or gradient is not finite is skipped and counted, and returns None; the
+        guard is given the name of the first bad tensor among the parameters, `suspects` and the
+        gradients. Raises NonFiniteError if too many steps in a row are skipped.
         """
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()

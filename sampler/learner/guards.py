@@ -1,4 +1,5 @@
-"""Keeps non-finite losses and gradients from the weights; stops a run that makes nothing else."""
+"""Keeps non-finite losses and gradients from the weights, and stops a run with nothing but
+those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learner reports: means over an update, and warnings in words where training goes wrong."""
+"""What a learner reports: means over an update, and warnings when training goes wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MetricMeans:
             self._values.setdefault(name, []).append(value.detach())
 
     def means(self) -> dict[str, float]:
-        """The mean of every name so far; starts anew."""
+        """The mean of every name so far; then starts again."""
         if not self._values:
             return {}
         columns = [torch.stack(values).float().mean() for values in self._values.values()]
@@ -41,7 +41,7 @@ def lag_metrics(lag: np.ndarray, real: np.ndarray, used: np.ndarray) -> dict[str
     """Figures about the policy lag of a batch.
 
     lag: [B, T] versions between acting and learning; real: [B, T] bool, transitions that happened;
-    used: [B, T] bool, those that the loss sees.
+    used: [B, T] bool, those in the loss.
     """
     lags = lag[real]
     if not lags.size:
@@ -55,10 +55,10 @@ def lag_metrics(lag: np.ndarray, real: np.ndarray, used: np.ndarray) -> dict[str
 
 
 class Alarms:
-    """Watches the metrics of successive updates and says, once per fault, what is going wrong.
+    """Watches the metrics of successive updates and warns once of each fault.
 
-    A fault must show in half of the last `patience` updates, for single figures are noisy; it is
-    reported again only after as many without it.
+    A fault must show in half of the last `patience` updates, since single figures are noisy; it is
+    reported again only after `patience` updates without it.
     """
 
     def __init__(self, action_space: gym.Space, patience: int = 100) -> None:
@@ -70,7 +70,7 @@ class Alarms:
         self._updates = 0
 
     def check(self, metrics: Mapping[str, float]) -> list[str]:
-        """The warnings that this update's metrics complete; usually none."""
+        """The warnings that are due after this update's metrics; usually none."""
         self._updates += 1
         return [
             message
@@ -79,7 +79,7 @@ class Alarms:
         ]
 
     def _persists(self, name: str, fault: bool) -> bool:
-        """Take in whether a fault shows; True where it has to be reported now."""
+        """Record whether a fault shows; True if it has to be reported now."""
         recent = self._recent.setdefault(name, deque(maxlen=self.patience))
         recent.append(fault)
         if not any(recent):
@@ -111,7 +111,7 @@ class Alarms:
             )
         if "losses/explained_variance" in metrics:
             explained = value("losses/explained_variance")
-            # where the targets hardly vary, good values do not explain what is left
+            # if targets hardly vary, even good values do not explain the rest
             error, level = 2 * value("losses/value_loss"), value("losses/value_targets")
             faults["explained_variance"] = (
                 explained < -0.05 and error > (0.1 * level) ** 2,

@@ -1,4 +1,4 @@
-"""What precision a model's forward pass has on a device."""
+"""The precision of a model's forward pass on a device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def resolve_precision(precision: str, device: torch.device, model: nn.Module) ->
 
 
 def has_convolutions(model: nn.Module) -> bool:
-    """Whether the model convolves images."""
+    """Whether the model has convolutions."""
     return any(isinstance(module, nn.Conv2d) for module in model.modules())
 
 

@@ -9,7 +9,7 @@ import torch
 from sampler.learner.trainer import Progress
 
 GAIN = 1.03
-"""More threads are kept if they make this many times as many updates: all else is noise."""
+"""More threads are kept only if they make this many times as many updates; less may be noise."""
 
 
 @dataclass(frozen=True)
@@ -19,17 +19,17 @@ class Phase:
     threads: int
     seconds: float
     counts: bool
-    """Whether its updates count, or the run is only settling."""
+    """Whether its updates are counted; otherwise the run is still settling."""
 
 
 class LearnerThreads:
     """A hook of the Trainer that tries all cores for a while and keeps what is faster.
 
-    The learner begins with the cores that the workers leave over. Where the run waits for the
-    learner, the workers leave more cores over than that, and where it waits for the environments,
-    more threads would only take their time: which of the two it is shows in the updates made per
-    second. Call `sampler.process.resources.let_threads_sleep` before torch is loaded; otherwise
-    torch's threads wait by spinning, and more of them than free cores are never faster.
+    The learner begins with the cores that the workers leave free. If the run waits for the learner,
+    the workers leave more cores free than that; if it waits for the environments, more threads
+    would only slow these down. The updates made per second show which of the two holds. Call
+    `sampler.process.resources.let_threads_sleep` before torch is loaded; otherwise torch's threads
+    wait by spinning, and more of them than free cores are never faster.
     """
 
     def __init__(self, spare: int, cores: int) -> None:
@@ -53,7 +53,7 @@ class LearnerThreads:
         """Count the time and updates since the last call; end a phase whose time is over."""
         last, self._last = self._last, progress
         if not self._phases or progress.run_seconds < last.run_seconds:
-            return  # decided, or the first batch of another run
+            return  # already decided, or the first batch of another run
         self._seconds += progress.run_seconds - last.run_seconds
         self._updates += progress.updates - last.updates
         phase = self._phases[0]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sampler.sampler import Sampler
     from sampler.shm.mailbox import Episode
 
-_POLL = 0.25  # seconds after which a wait for a batch looks at `stop` again
+_POLL = 0.25  # seconds after which a wait for a batch checks `stop` again
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ STATE = (
     "batches",
     "seconds",
 )
-"""What a trainer's state always holds, as `fields` of a checkpoint."""
+"""Keys of every trainer's state, as `fields` of a checkpoint."""
 
 
 class Trainer:
-    """Feeds a learner with a sampler's batches until the steps, the time or the user say stop.
+    """Feeds a learner with a sampler's batches until steps or time are used up or `stop` is set.
 
         trainer = Trainer(sampler, learner, total_steps=1_000_000, hooks=[log, save])
         progress = trainer.run()
@@ -88,7 +88,8 @@ class Trainer:
     ) -> None:
         """total_seconds: wall time of this run, from its first batch on.
 
-        Raises ConfigError for an unsuitable sampler, or where the learner does not fit the machine.
+        Raises ConfigError for an unsuitable sampler, or if the machine lacks memory for the
+        learner.
         """
         for name, limit in (("total_steps", total_steps), ("total_seconds", total_seconds)):
             if limit is not None and not limit > 0:
@@ -104,17 +105,17 @@ class Trainer:
         self.stop = stop or threading.Event()
         self.progress = Progress(total_steps=total_steps)
         self._frame_skip = 0
-        self._published = False  # the sampler has the learner's weights already
+        self._published = False  # whether the sampler already has the learner's weights
 
     def run(self) -> Progress:
-        """Train to the end; the last progress record. Hooks may take `state_dict()`."""
+        """Train to the end; returns the last progress record. Hooks may take `state_dict()`."""
         sampler, learner = self.sampler, self.learner
         begin = self.progress
         start: float | None = None  # when the first batch had come
         wait = update = 0.0
         steps, frames, batches = begin.steps, begin.frames, begin.batches
         if begin.batches and not self._published:
-            self.learner.publish(self._publish)  # a resumed learner's, not the fresh model's
+            self.learner.publish(self._publish)  # its weights may be resumed; the sampler's are new
         while not self._over(start):
             learner.set_progress(steps, self.total_steps)
             explored = self._explore(steps)
@@ -155,7 +156,7 @@ class Trainer:
         return self.progress
 
     def _explore(self, steps: int) -> dict[str, float]:
-        """Have the sampler explore as the learner wants after `steps`; how much that is."""
+        """Set the sampler's exploration to the learner's after `steps`; returns its mean."""
         if not isinstance(self.learner, Explores):
             return {}
         epsilon = self.learner.exploration(self.sampler.config.lanes, steps)
@@ -206,14 +207,14 @@ class Trainer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the counters and the learner of `state_dict()`.
 
-        A serial sampler that is part of it goes on, too: training then equals, bit for bit, one
-        that was never interrupted. Raises StateError where that sampler's state does not fit; leave
-        it out to start the environments anew.
+        If it contains a serial sampler, that continues, too: training then equals, bit for bit, one
+        that was never interrupted. Raises StateError if that sampler's state does not fit; leave it
+        out to start the environments anew.
         """
         exact = "sampler" in state and self.sampler.config.serial
         if exact:
             self.sampler.load_state_dict(state["sampler"])
-        # After the sampler, whose environments may have drawn from torch's own generator.
+        # After the sampler, whose environments may have drawn from torch's global generator.
         self.learner.load_state_dict(state["learner"])
         if exact:
             self.learner.version = self.sampler.version

@@ -1,4 +1,4 @@
-"""What a model says, now, about the actions of a batch: for losses of a custom learner."""
+"""The present model's evaluation of a batch's actions, for the losses of a custom learner."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ class ActionEvaluation(NamedTuple):
     log_probs: Tensor
     """[B, T]: of the batch's actions; 0 where no transition happened (`mask` is False)."""
     entropy: Tensor
-    """[B, T], in nats: of the distributions they were chosen from; 0 where nothing happened."""
+    """[B, T], in nats: of the distributions they were chosen from; 0 where no transition
+    happened."""
     values: Tensor
-    """[B, T+1]: of all observations. That after step t is at t + 1, final observations included."""
+    """[B, T+1]: of all observations. The one after step t, which may be a final observation, is at
+    t + 1."""
 
 
 def evaluate_actions(
@@ -37,11 +39,11 @@ def evaluate_actions(
     obs -> (logits, values). batch: `SequenceBatch.to(device)`, on the model's device. action_space:
     the batch's own by default.
 
-    Everything that the actions were chosen with is used: the recurrent state that each row began
-    with, previous actions and rewards where the model asks for them, action masks, and the model's
-    `bounded_actions` and `action_units`. So a batch made with the model's present weights has
-    `log_probs` equal to `batch.log_probs`, up to rounding. Rows that were given up, which may hold
-    anything, are left out of the forward pass; all their entries are 0.
+    All inputs with which the actions were chosen are used: the recurrent state that each row began
+    with, previous actions and rewards if the model asks for them, action masks, and the model's
+    `bounded_actions` and `action_units`. A batch made with the model's present weights therefore
+    has `log_probs` equal to `batch.log_probs`, up to rounding. Rows that were given up, which may
+    hold anything, are left out of the forward pass; all their entries are 0.
 
     Raises ConfigError for a batch of numpy arrays, and for a model with Q-values.
     """

@@ -13,10 +13,9 @@ from sampler.models.model import Model, Outputs
 class ActorCritic(Model):
     """Outputs "logits" [n, P] (parameters of the action distribution) and "values" [n].
 
-    bounded_actions: how its Gaussians keep to a Box's bounds. action_units: that their means and
-    standard deviations are in units where a bounded dimension spans [-1, 1], not in the
-    environment's, so that a new network explores alike whatever the bounds. `distribution_for`
-    reads both.
+    bounded_actions: how its Gaussians keep to a Box's bounds. action_units: "normalized", since
+    their means and standard deviations are in units where a bounded dimension spans [-1, 1], so
+    that a new network explores alike whatever the bounds. `distribution_for` reads both.
     """
 
     action_units = "normalized"

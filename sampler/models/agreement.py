@@ -1,8 +1,8 @@
-"""Whether a learner's view of the actions agrees with the policy worker's, before it matters.
+"""Checks that the learner's log-probabilities agree with those of the policy worker.
 
 Importance ratios compare the log-probabilities that a learner computes with those stored when the
-actions were chosen. With the same weights they must be equal; where they are not, learning goes
-wrong without an error. So the first batch of a sampler is looked at.
+actions were chosen. With the same weights they must be equal; if they are not, learning goes wrong
+without an error. The first batch of a sampler is therefore checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sampler.spaces import map_leaves
 if TYPE_CHECKING:
     from sampler.batch import SequenceBatch
 
-ROWS = 2  # rows looked at: enough, and no delay
+ROWS = 2  # rows checked: enough, and fast
 SHARE = 0.05  # of the steps that may differ by more than rounding
 TOLERANCE = {torch.float32: 0.01, torch.bfloat16: 0.3}  # relative to 1 + |log-probability|
 
@@ -31,8 +31,8 @@ TOLERANCE = {torch.float32: 0.01, torch.bfloat16: 0.3}  # relative to 1 + |log-p
 def disagreement(
     model: Any, batch: SequenceBatch, published: Mapping[str, Tensor], precision: torch.dtype
 ) -> str | None:
-    """Why the log-probabilities of `batch`, made with the weights `published`, are not those that
-    `model` computes; None where they agree, or where `model` cannot be unrolled.
+    """Why the log-probabilities of `batch`, made with the weights `published`, differ from those
+    that `model` computes; None if they agree, or if `model` cannot be unrolled.
 
     precision: of inference. The model's mode, state and random generators stay as they are.
     """
@@ -48,7 +48,7 @@ def disagreement(
 
     unrolled = stepped = None
     with evaluation_mode(model):
-        with suppress(Exception):  # whoever calls it finds out
+        with suppress(Exception):  # its error shows when a learner calls it
             unrolled = evaluate_actions(model, part).log_probs
         if unrolled is None or agrees(unrolled):
             return None

@@ -13,7 +13,7 @@ from sampler.errors import ConfigError
 class ModelConfig:
     """What `make_model` and `make_q_model` build.
 
-    Images go through a convolutional encoder, everything else is concatenated to one vector and
+    Images go through a convolutional encoder; everything else is concatenated to one vector and
     goes through an MLP. Raises ConfigError for a setting that cannot work.
     """
 
@@ -71,12 +71,12 @@ class ModelConfig:
     def resolved(self, images: bool, q_network: bool) -> ModelConfig:
         """This configuration with every None replaced by its default.
 
-        images: whether there are observations that a convolutional encoder takes.
+        images: whether some observations go through a convolutional encoder.
 
         Policy and value of small networks on vectors are kept apart: their gradients differ in
         scale and disturb each other, and a second network costs little. This is what the published
-        PPO settings for classic control do (64 64 tanh). On images the encoder is shared, as in
-        the papers, for it is where the time goes.
+        PPO settings for classic control do (64 64 tanh). On images the encoder is shared, as in the
+        papers, because it takes most of the time.
         """
         return replace(
             self,

@@ -18,7 +18,7 @@ logger = logging.getLogger("fastrl")
 def choose_device(name: str) -> torch.device:
     """The device for "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:N".
 
-    Raises ConfigError for one that is not there.
+    Raises ConfigError for one that does not exist.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -34,7 +34,8 @@ def choose_device(name: str) -> torch.device:
 
 
 def has_native_bfloat16(device: torch.device) -> bool:
-    """Whether bfloat16 beats float32 there: recent GPUs, CPUs with AVX512-BF16, AMX or Arm BF16."""
+    """Whether bfloat16 is faster than float32: on recent GPUs, and CPUs with AVX512-BF16, AMX or
+    Arm BF16."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     return device.type == "cpu" and cpu_has_bfloat16()

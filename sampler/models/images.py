@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from sampler.errors import ConfigError
 from sampler.models.layers import compute_dtype, orthogonal
 
-SMALLEST_IMAGE = 7  # pixels; what has shorter sides is a table of numbers
-SMALLEST_NATURE = 36  # pixels; the least that the Nature network's kernels fit into
+SMALLEST_IMAGE = 7  # pixels; anything with shorter sides is a table of numbers
+SMALLEST_NATURE = 36  # pixels; the smallest that the Nature network's kernels fit into
 
 
 def is_image(space: gym.Space) -> bool:
@@ -30,7 +30,7 @@ def is_image(space: gym.Space) -> bool:
 
 
 class ImageLayout:
-    """Where channels and sides are in an image's shape.
+    """The positions of channels and sides in an image's shape.
 
     (C, H, W), or (H, W, C) where the last dimension is smaller than the first; (H, W); a stack
     (S, H, W, C) has S * C channels.
@@ -50,7 +50,7 @@ class ImageLayout:
             self.channels, self.size = shape[0], shape[1:]
 
     def to_channels_first(self, images: Tensor) -> Tensor:
-        """[N, *shape] -> [N, C, H, W]; a view, but for stacks of images."""
+        """[N, *shape] -> [N, C, H, W]; a view, except for stacks of images."""
         if self.channels_last:
             return images.permute(0, 3, 1, 2)
         if self.single:
@@ -63,7 +63,7 @@ class ImageLayout:
 class ScaledConv2d(nn.Conv2d):
     """A convolution over images divided by `maximum`: the division is done on the weights.
 
-    So integer pixels need one conversion and no further pass, and they are exact in bfloat16. The
+    Integer pixels thus need one conversion and no further pass, and they are exact in bfloat16. The
     weights stay float32 and are converted at each call, which rounds them only once.
     """
 
@@ -72,7 +72,7 @@ class ScaledConv2d(nn.Conv2d):
         self.factor = 1.0 / maximum
 
     def forward(self, images: Tensor) -> Tensor:
-        # With so few channels, the forward pass alone is faster on CPUs with channels first.
+        # With so few channels, a pure forward pass is faster on CPUs with channels first.
         inference = not (torch.is_grad_enabled() or images.is_cuda)
         layout = torch.contiguous_format if inference else torch.preserve_format
         weight = (self.weight * self.factor).to(images.dtype, memory_format=layout)
@@ -83,7 +83,7 @@ class ScaledConv2d(nn.Conv2d):
 class ImageEncoder(nn.Module):
     """images [N, *shape] in the space's dtype -> features [N, size] float32.
 
-    Raises ConfigError where the network does not fit the image.
+    Raises ConfigError if the network does not fit the image.
     """
 
     def __init__(self, space: gym.Space, kind: str, size: int) -> None:
@@ -113,14 +113,14 @@ class ImageEncoder(nn.Module):
         return F.relu(self.linear(x)).float()
 
     def set_precision(self, dtype: torch.dtype) -> None:
-        """Convert the weights, all but those of the first convolution."""
+        """Convert the weights, except those of the first convolution."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear) and not isinstance(module, ScaledConv2d):
                 module.to(dtype)
 
 
 def pixel_maximum(space: spaces.Box) -> float:
-    """The largest magnitude that the bounds allow, or 1 where there is no finite one."""
+    """The largest magnitude that the bounds allow, or 1 if it is not finite."""
     largest = max(abs(float(space.low.min())), abs(float(space.high.max())))
     return largest if 0 < largest < 1e6 else 1.0
 
@@ -138,7 +138,7 @@ def nature(channels: int, maximum: float) -> nn.Sequential:
 
 
 def small(channels: int, maximum: float) -> nn.Sequential:
-    """For grids of a few pixels a side: nothing is skipped but every other position once."""
+    """For grids of a few pixels a side: three 3x3 convolutions, only one of them with stride 2."""
     return nn.Sequential(
         orthogonal(ScaledConv2d(channels, 32, maximum, 3, padding=1)),
         nn.ReLU(inplace=True),

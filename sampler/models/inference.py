@@ -1,5 +1,5 @@
-"""From observations to actions: the one path of policy workers, rollout workers that act
-themselves, and evaluation."""
+"""From observations to actions, for policy workers, rollout workers that choose their own actions,
+and evaluation alike."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sampler.spaces.model_inputs import model_inputs
 
 
 class Choice(NamedTuple):
-    """The actions of n lanes, and what they were chosen from. All on the model's device."""
+    """The actions of n lanes and the model outputs they were chosen from, on the model's device."""
 
     actions: Any
     """[n, ...], nested like the action space."""
     log_probs: Tensor
     """[n] float32."""
     outputs: dict[str, Tensor]
-    """Of the model, float32 [n, ...]."""
+    """The model's outputs, float32 [n, ...]."""
     state: Tensor
     """[n, *state] float32: recurrent state before the step, zero where an episode begins."""
 
@@ -55,7 +55,7 @@ class Inference:
         """model: of the library's protocol; it is moved to `device` and set to evaluation.
 
         observation_space: as the model sees it. seed: of the actions drawn. greedy: take the most
-        likely actions. observation_fields: other names than those of the space's leaves.
+        likely actions. observation_fields: names to use in place of those of the space's leaves.
         """
         self.model = model.to(device).eval()
         self.device = device
@@ -104,7 +104,7 @@ class Inference:
         return Choice(actions, log_probs, outputs, state)
 
     def to_device(self, array: np.ndarray) -> Tensor:
-        """The array as a tensor where the model is; on the CPU it looks into the same memory."""
+        """The array as a tensor on the model's device; on the CPU it shares the array's memory."""
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def refuse_nan(
@@ -116,8 +116,8 @@ class Inference:
     ) -> None:
         """Raise the error for the first of `outputs` [n, ...] that holds NaN, naming its cause.
 
-        fields: what `act` was given. place: names the lane of a row. remedy: what to do where the
-        model is the cause (ModelError), and not an observation that is not finite (EnvError).
+        fields: the inputs of `act`. place: names the lane of a row. remedy: what to do if the model
+        is the cause (ModelError) and not an observation that is not finite (EnvError).
         """
         for name, output in outputs.items():
             if not np.isnan(output).any():
@@ -132,12 +132,13 @@ class Inference:
             raise ModelError(f"{place(row)}: the model's output {name!r} is NaN{remedy()}")
 
     def state_dict(self) -> dict[str, Any]:
-        """All that later actions depend on, except the weights."""
+        """Everything that later actions depend on, except the weights."""
         state = {"device": self.device.type, "generator": self.generator.get_state()}
         return state | {"state": self.state} if self.has_state else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there. Raises StateError for a state of another kind of device."""
+        """Continue from a `state_dict()`. Raises StateError for a state of another kind of
+        device."""
         if state["device"] != self.device.type:
             raise StateError(f"device={self.device.type} was {state['device']}")
         self.generator.set_state(torch.from_numpy(state["generator"]))

@@ -1,7 +1,7 @@
-"""Layers with their initialisation, and the rule of where low precision is used.
+"""Layers with their initialisation, and the rule for where low precision is used.
 
-Only the image encoders may run in bfloat16 (under autocast, or converted for inference): they are
-where the time goes. Vectors, recurrent cores and heads are always computed in float32, so that
+Only the image encoders may run in bfloat16 (under autocast, or converted for inference), since they
+take most of the time. Vectors, recurrent cores and heads are always computed in float32, so that
 log-probabilities agree between worker and learner.
 """
 
@@ -62,7 +62,7 @@ def mlp(inputs: int, hidden: tuple[int, ...], activation: str) -> nn.Sequential:
 
 
 def full_precision(device: torch.device) -> AbstractContextManager:
-    """Switches autocast off, where it is on."""
+    """Switches autocast off if it is on."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()

@@ -19,9 +19,9 @@ Outputs = dict[str, Tensor]
 
 
 class Model(PolicyModel):
-    """Observations -> body -> heads, as the model protocol wants it; subclasses add the heads.
+    """Observations -> body -> heads, by the model protocol; subclasses add the heads.
 
-    state_shape: states are [n, *state_shape] float32; without a core [n, 0]. Where the value has a
+    state_shape: states are [n, *state_shape] float32; without a core [n, 0]. If the value has a
     core of its own, its state follows the policy's.
     """
 
@@ -103,10 +103,10 @@ class Model(PolicyModel):
 
 
 class Body(nn.Module):
-    """An encoder and, where configured, a core: everything that heads are put on."""
+    """An encoder and, if configured, a core: everything below the heads."""
 
     def __init__(self, observations: Observations, extra: int, config: ModelConfig) -> None:
-        """extra: size of what the core gets beside the encoder's features. config: resolved."""
+        """extra: size of the core's inputs besides the encoder's features. config: resolved."""
         super().__init__()
         self.encoder = Encoder(observations, config)
         self.size = self.encoder.size + extra

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-LARGEST = 1e15  # its square is far from float32's largest number
+LARGEST = 1e15  # its square is far below float32's largest number
 
 
 class Normalizer(nn.Module):
-    """(x - mean) / sqrt(var + eps), clipped at +-10; the identity (but for the clip) at first.
+    """(x - mean) / sqrt(var + eps), clipped at +-10; at first the identity, except for the clip.
 
-    Being buffers, mean, variance (of the population) and count, all [D], travel with the weights to
-    the policy workers, into checkpoints and to evaluation. Only the learner updates them.
+    Mean, variance (of the population) and count, all [D], are buffers, so they go with the weights
+    to the policy workers, into checkpoints and to evaluation. Only the learner updates them.
     """
 
     mean: Tensor
@@ -35,8 +35,8 @@ class Normalizer(nn.Module):
     def update(self, x: Tensor, mask: Tensor | None = None) -> None:
         """Merge samples x [N, D], where `mask` (N bools of any shape) is True.
 
-        Entries beyond LARGEST, infinite or NaN are left out: they would spoil the statistics for
-        ever. Exact merging of mean and variance: Chan, Golub and LeVeque (1979).
+        Entries beyond LARGEST, infinite or NaN are left out, as they would corrupt the statistics
+        for good. Exact merging of mean and variance: Chan, Golub and LeVeque (1979).
         """
         if mask is not None:
             x = x[mask.reshape(-1)]

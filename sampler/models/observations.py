@@ -47,7 +47,7 @@ class VectorEncoding(nn.Module):
             self.size = int(np.prod(leaf.shape))
             if isinstance(space, spaces.Box) and not self.is_float:
                 self.factor = 1.0 / pixel_maximum(space)
-        # Constants that move with the model but are not among its weights.
+        # Constants that move with the model but are not part of its weights.
         for name, array in (("choices", choices), ("sizes", sizes)):
             constant = None if array is None else torch.as_tensor(array, dtype=torch.int64)
             self.register_buffer(name, constant, persistent=False)

@@ -1,4 +1,4 @@
-"""The model protocol: what acting and learning ask of a model."""
+"""The model protocol: the methods that acting and learning need."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 class PolicyModel(nn.Module, ABC):
     """A model that acts step by step and learns from whole sequences.
 
-    A module of your own that has these three methods is one as well, without inheriting from this
-    class. Outputs are a dict of float32 tensors by name: "logits" and "values" of a policy, or
-    "q_values". States are float32; a model without memory has states of no entries, [n, 0].
+    Any module with these three methods follows it, without inheriting from this class. Outputs are
+    a dict of float32 tensors by name: "logits" and "values" of a policy, or "q_values". States are
+    float32; a model without memory has states of no entries, [n, 0].
 
     inputs: what `obs` holds: the observation itself for ("obs",), else a dict of these names.
     """
@@ -22,7 +22,7 @@ class PolicyModel(nn.Module, ABC):
 
     @abstractmethod
     def initial_state(self, n: int) -> Tensor:
-        """The state of n lanes in which nothing has happened yet, [n, ...]."""
+        """The state [n, ...] of n lanes before their first step."""
 
     @abstractmethod
     def step(self, obs: Any, state: Tensor, is_first: Tensor) -> tuple[dict[str, Tensor], Tensor]:

@@ -20,10 +20,10 @@ from sampler.spaces import leaves, map_leaves, unflatten
 from sampler.spaces.model_inputs import MODEL_INPUTS, model_inputs
 
 RESERVED = frozenset(
-    # what a batch holds of every step and row
+    # fields of every step and row
     ("obs", "frames", "actions", "action_mask", "rewards", "terminated", "truncated", "mask", "age")
     + ("is_first", "log_probs", "policy_version", "rnn_state", "lane_id", "episode_id")
-    # what it is and does
+    # attributes and methods
     + ("observation_space", "action_space", "spec", "model_obs", "fields", "keys", "items", "get")
     + ("to", "copy", "with_fields", "minibatches", "flatten", "forget", "release")
 )
@@ -40,7 +40,7 @@ class PlainPolicyModel(PolicyModel):
         self.action_units = getattr(module, "action_units", "environment")
 
     def initial_state(self, n: int) -> Tensor:
-        """[n, 0]: there is no state."""
+        """[n, 0], since there is no state."""
         return torch.zeros(n, 0, device=device_of(self))
 
     def step(self, obs: Any, state: Tensor, is_first: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -76,7 +76,7 @@ def as_policy_model(module: nn.Module) -> nn.Module:
 
     A plain module gets observations in the space's own dtype (uint8 frames stay uint8) with one
     leading dimension; it returns logits [n, P] and values [n] or [n, 1]. Raises ConfigError for
-    something that is not a module, or follows only a part of the protocol.
+    anything that is not a module or follows only a part of the protocol.
     """
     if not isinstance(module, nn.Module):
         raise ConfigError(
@@ -106,8 +106,8 @@ def model_outputs(
     """Shape per step of every output of `model`, found by one step on made-up observations.
 
     The model must follow the protocol (`as_policy_model`). Raises ConfigError, naming what was
-    expected and what came, where an output has the wrong type, dtype or shape, where the logits do
-    not fit the action space, or where the state changes its shape.
+    expected and what came, if an output has the wrong type, dtype or shape, if the logits do not
+    fit the action space, or if the state changes its shape.
     """
     n = 3
     name, device = type(model).__name__, device_of(model)
@@ -185,7 +185,7 @@ def dummy_inputs(
     n: int,
     device: torch.device,
 ) -> Any:
-    """What `model.step` takes as `obs`, made up: the lowest choices, and zeros within bounds."""
+    """Made-up input for `obs` of `model.step`: the lowest choices, and zeros within bounds."""
     inputs = getattr(model, "inputs", ("obs",))
     unknown = [name for name in inputs if name not in MODEL_INPUTS]
     if unknown or "obs" not in inputs:
@@ -217,7 +217,7 @@ def dummy(space: gym.Space, n: int, device: torch.device) -> Any:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """`model.eval()` for a block; each of its parts is then in the mode that it was in before."""
+    """`model.eval()` for a block; afterwards each of its parts is in its former mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -228,7 +228,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters are (the CPU if it has none)."""
+    """The device of the model's parameters (the CPU if it has none)."""
     parameter = next(model.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
 

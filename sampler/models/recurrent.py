@@ -60,7 +60,7 @@ class Core(nn.Module):
         return self.unroll_scanned(x, state, first)
 
     def unroll_packed(self, x: Tensor, state: Tensor, first: np.ndarray) -> tuple[Tensor, Tensor]:
-        """`unroll` from a state that step 0 leaves alone, with resets: the way for CUDA.
+        """`unroll` for CUDA; a reset at step 0 has already been applied to `state`.
 
         Rows are cut into segments at their resets, and one packed call runs all segments side by
         side, with neither padding nor a loop over steps. (On CPUs the packed layer's backward pass
@@ -77,7 +77,7 @@ class Core(nn.Module):
         return outputs.data[inverse].view(*x.shape[:2], self.size), self._pack(final)[ends]
 
     def unroll_scanned(self, x: Tensor, state: Tensor, first: np.ndarray) -> tuple[Tensor, Tensor]:
-        """`unroll` from a state that step 0 leaves alone, with resets: the way for CPUs."""
+        """`unroll` for CPUs; a reset at step 0 has already been applied to `state`."""
         resets = set((np.flatnonzero(first[:, 1:].any(0)) + 1).tolist())
         keep = torch.from_numpy(~first.T[..., None]).to(x.dtype)
         keep[0] = 1.0
@@ -104,12 +104,12 @@ class Core(nn.Module):
 
 
 def reset(state: Tensor, is_first: Tensor) -> Tensor:
-    """`state` [n, ...], zero where `is_first` [n] is True (whatever it was, NaN included)."""
+    """`state` [n, ...], zero where `is_first` [n] is True, even if it was NaN."""
     return state.masked_fill(is_first.view(-1, *(1,) * (state.dim() - 1)), 0.0)
 
 
 class Segments(NamedTuple):
-    """Rows [B, T] cut at resets into S segments, longest first, as a packed sequence wants them."""
+    """Rows [B, T] cut at resets into S segments, longest first, as packed sequences require."""
 
     segments: int
     """S."""

@@ -1,10 +1,10 @@
 """LSTM and GRU over time-major sequences [T, B, ...] with resets, by hand-written backpropagation.
 
-On CPUs this takes about as long as the library's layer takes without resets, whatever the resets
-are; with packed sequences the library takes up to five times as long. What is large (input
-projection, weight gradients, derivatives of the gates) is done for all steps at once, and only the
-recurrence itself, one matrix product per step each way, is a loop. Formulas and the order of the
-gates are those of torch.nn.LSTM and torch.nn.GRU.
+On CPUs this takes about as long, with any number of resets, as torch's layer takes without resets;
+with packed sequences torch takes up to five times as long. The large operations (input projection,
+weight gradients, derivatives of the gates) are done for all steps at once, and only the recurrence
+itself, one matrix product per step each way, is a loop. Formulas and the order of the gates are
+those of torch.nn.LSTM and torch.nn.GRU.
 
 keep: [T, B, 1] float, 0 where the state is zeroed before the step, else 1. resets: the steps at
 which any row is zeroed, so that others need no multiplication.
@@ -74,7 +74,7 @@ class _LSTM(torch.autograd.Function):
         steps, rows, size = hs.shape
         i, f, g, o = gates.chunk(4, dim=-1)
         tanh_c = cs.tanh()
-        # Before the activations: d i, d f and d g are these times d c, d o times d h.
+        # Before the activations: these times d c for i, f and g, times d h for o.
         slopes = gates.new_empty(steps, rows, 4, size)
         torch.mul(i * (1 - i), g, out=slopes[:, :, 0])
         torch.mul(f * (1 - f), shifted(c0, cs, keep), out=slopes[:, :, 1])

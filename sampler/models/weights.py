@@ -1,4 +1,4 @@
-"""A model's weights by name, whoever saved them: compiled models, and earlier releases."""
+"""A model's weights by name, including names that compiled models and earlier releases saved."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from sampler.errors import ConfigError
 
 SAME_NAMES = (
-    ("_orig_mod.", ""),  # what torch.compile puts in front
+    ("_orig_mod.", ""),  # prefix added by torch.compile
     ("observations.normaliser.", "observations.normalizer."),  # its former spelling
 )
-"""Parts of names, and what they are now."""
+"""Parts of names, each with what replaces it."""
 
 
 def renamed(state: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    """`state` under `names`, those of a model, where it names the same weights differently.
+    """`state` with weights renamed to `names`, those of a model, if it names the same weights
+    differently.
 
     Weights without a counterpart keep their names.
     """

@@ -12,7 +12,7 @@ from sampler.worker.running import run_worker
 
 
 def make_actor(context: WorkerContext) -> Actor:
-    """What chooses the actions; torch is imported only if that is a model."""
+    """The actor that chooses the actions; torch is imported only if it has a model."""
     config, shared = context.config, context.shared
     key = seeds.POLICY, context.index, context.restarts
     if config.inference == "random":

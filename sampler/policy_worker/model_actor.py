@@ -34,11 +34,12 @@ class ModelActor:
         precision: torch.dtype,
         seed: int,
     ):
-        """`observation_space`: as the model sees it; `seed`: of the action sampling."""
+        """`observation_space`: as the model sees it; `seed`: for sampling actions."""
         self.shared = shared
         self.spec = spec = shared.spec
         self.block = ParameterBlock(model)
-        # A copy of the block in this process, where the weights are: in memory or on the GPU.
+        # This process's own copy of the weights, in the same kind of memory: the CPU's or the
+        # GPU's.
         self.weights = weights
         published = weights.copies[0]
         on_host = isinstance(published, np.ndarray)
@@ -65,8 +66,8 @@ class ModelActor:
             self.inputs += [f"previous_{a.name}" for a in spec.actions] + ["previous_rewards"]
         self._lanes_per_group = shared.topology.lanes_per_group
         if spec.has_state:
-            # Rows begin every `stride` steps of a lane; where they overlap, the state that a row
-            # begins with is met while an earlier row is filled, and kept until then.
+            # Rows begin every `stride` steps of a lane; where rows overlap, the state that a row
+            # begins with comes up while an earlier row is filled, and is kept until then.
             self._stride = spec.steps - spec.overlap
             kept = -(-spec.overlap // self._stride) + 1
             self._known = np.zeros(len(book.groups), bool)

@@ -32,13 +32,13 @@ class RandomActor:
         self.inputs = ["action_mask"] if self.masked else []
 
     def prepare(self, buffers: list[np.ndarray]) -> None:
-        """Nothing leaves this process's memory."""
+        """Nothing to prepare: nothing is copied to a device."""
 
     def load(self, version: int) -> int:
         return self.weights.version
 
     def begin(self, requests: Requests) -> None:
-        """No lane has a state."""
+        """Nothing to do, since lanes have no state."""
 
     def knows(self, requests: Requests) -> np.ndarray:
         return np.ones(len(requests), bool)

@@ -1,4 +1,4 @@
-"""Collecting the requests that are ready, gathering what the model sees, writing what it chose.
+"""Collecting requests that are ready, gathering the model's inputs, and writing its outputs.
 
 Everything here is vectorised over all lanes of all requests of a batch: one numpy call per field.
 """
@@ -56,7 +56,7 @@ class RequestBook:
         if not len(positions):
             return None
         sequence = asked[positions]
-        acquire()  # the numbers before what they ask for
+        acquire()  # read the numbers before the words that they announce
         return self._of(positions, sequence, self.words[self.groups[positions]])
 
     def _of(self, positions: np.ndarray, sequence: np.ndarray, words: np.ndarray) -> Requests:
@@ -73,12 +73,13 @@ class RequestBook:
 
     def answer(self, requests: Requests) -> set[int]:
         """Mark as answered; returns the rollout workers to wake."""
-        release()  # what was written into rows before the numbers that say so
+        release()  # write the rows before the numbers that announce them
         self.words[self.groups[requests.positions], ANSWERED] = requests.sequence
         return set(self.workers[requests.positions].tolist())
 
     def refuse(self, requests: Requests, refused: np.ndarray) -> set[int]:
-        """Mark some (bool [R]) as refused: their rows must begin again. Returns whom to wake."""
+        """Mark some (bool [R]) as refused: their rows must begin again. Returns the rollout workers
+        to wake."""
         positions = requests.positions[refused]
         self.words[self.groups[positions], REFUSED] = requests.sequence[refused]
         return set(self.workers[positions].tolist())
@@ -129,7 +130,7 @@ class RowAccess:
     def gather(self, requests: Requests, names: list[str]) -> dict[str, np.ndarray]:
         """Copy the named fields of the current observations; views of buffers, [N, ...].
 
-        `frames` come as stacks [N, S, H, W], with zeros from before the episode.
+        `frames` come as stacks [N, S, H, W], with zeros in place of frames from before the episode.
         """
         count = len(requests.lanes)
         index = requests.stored * (self.spec.steps + 1) + self.steps_of_lanes(requests)

@@ -13,26 +13,26 @@ from sampler.shm.counters import Stage
 from sampler.shm.ordering import release
 from sampler.worker.context import WorkerContext
 
-WAKE_INTERVAL = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
+WAKE_INTERVAL = 1.0  # seconds after which a sleeping worker checks for work, though no bell rang
 
 
 class Actor(Protocol):
-    """Chooses actions for a batch of lanes; keeps what it needs of each lane between steps."""
+    """Chooses actions for a batch of lanes; keeps each lane's state between steps."""
 
     inputs: list[str]
-    """Fields that `act` wants gathered."""
+    """Fields that `act` needs."""
 
     def prepare(self, buffers: list[np.ndarray]) -> None:
-        """Told once of the buffers that inputs will come in."""
+        """Called once with the buffers in which inputs will arrive."""
 
     def load(self, version: int) -> int:
-        """Load newer weights than `version`, if there are any; returns the version in use."""
+        """Load weights newer than `version`, if there are any; returns the version in use."""
 
     def begin(self, requests: Requests) -> None:
-        """Told of all requests first: where lanes begin their first rows, their state is new."""
+        """Called first with all requests: lanes that begin their first rows get a new state."""
 
     def knows(self, requests: Requests) -> np.ndarray:
-        """Which requests it can answer: bool [R]; False where their lanes' state is lost."""
+        """Which requests it can answer, bool [R]: False where the state of their lanes is lost."""
 
     def act(
         self, requests: Requests, inputs: dict[str, np.ndarray]
@@ -41,14 +41,14 @@ class Actor(Protocol):
         [n, ...]) of the rows that begin here, or None."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that later actions depend on, except the weights."""
+        """Everything that later actions depend on, except the weights."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there. Raises StateError where it does not fit."""
+        """Continue from a `state_dict()`. Raises StateError if it does not fit."""
 
 
 class PolicyWorker:
-    """The loop around an actor."""
+    """The loop that serves requests with an actor."""
 
     def __init__(self, context: WorkerContext, actor: Actor):
         self.index = context.index
@@ -80,7 +80,7 @@ class PolicyWorker:
     def sleep(self) -> None:
         began = self.counters.enter(Stage.WAITING)
         self.bell.wait(WAKE_INTERVAL)
-        # Not waiting any more before the requests are looked at: the supervisor relies on it.
+        # The stage must change before requests are read: the supervisor relies on that order.
         self.counters.add("wait_ns", self.counters.enter(Stage.GATHERING) - began)
 
     def serve(self) -> bool:
@@ -89,7 +89,7 @@ class PolicyWorker:
         if requests is None:
             return False
         # After collecting: in sync mode rows are handed out only when the weights that they must
-        # be made with have been published, so whoever has a row's request finds these weights.
+        # be made with have been published, so these weights are there when a row's request is.
         self._load_weights()
         self.actor.begin(requests)
         known = self.actor.knows(requests)
@@ -109,7 +109,7 @@ class PolicyWorker:
             lanes, values = states
             self.rows.write_states(requests.stored[lanes], values)
         release()
-        # Counted before they are answered: no batch comes before its observations are counted.
+        # Counted before answering, so that no batch is finished before its observations count.
         counters.add("batches", 1)
         counters.add("observations", len(requests.lanes))
         self._wake(self.book.answer(requests))
@@ -119,14 +119,15 @@ class PolicyWorker:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """What the worker goes on from, beside the shared memory."""
+        """The worker's state outside the shared memory."""
         return {"version": self.version, "actor": self.actor.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; the weights must have been restored. Raises StateError."""
+        """Continue from a `state_dict()`; the weights must already be restored. Raises
+        StateError."""
         self.actor.load_state_dict(state["actor"])
         self.actor.load(-1)
-        self.version = state["version"]  # if it is an older one, `serve` comes to these weights
+        self.version = state["version"]  # if it is older than the weights, `serve` loads them
 
     def _load_weights(self) -> None:
         if self.weights.version == self.version:

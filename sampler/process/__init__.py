@@ -1,5 +1,5 @@
-"""Starting, watching and ending processes; what of the machine they may use. Knows no worker."""
+"""Starting, watching and ending processes, and the machine's limits. Knows nothing of workers."""
 
 CALLER = "FASTRL_CALLER"
-"""Variable that tells a fork server the caller's process id: by the time that it looks, the caller
-may have been killed."""
+"""Environment variable with the caller's process id, for the fork server: by the time it could ask
+for its parent, the caller may have been killed."""

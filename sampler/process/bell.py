@@ -15,7 +15,7 @@ class Bell:
     """An eventfd: any process may ring it, its owner sleeps until it rings."""
 
     def __init__(self) -> None:
-        """Raises ConfigError where the system refuses."""
+        """Raises ConfigError if the system refuses an eventfd."""
         try:
             fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         except OSError as error:
@@ -45,8 +45,8 @@ class Bell:
 
     def clear(self) -> None:
         """Forget the rings so far."""
-        if self.fd >= 0:  # else another thread has closed it
-            with suppress(BlockingIOError):  # somebody who shares the bell was faster
+        if self.fd >= 0:  # otherwise another thread has closed it
+            with suppress(BlockingIOError):  # another process that shares the bell was faster
                 os.eventfd_read(self.fd)
 
     def close(self) -> None:
@@ -62,13 +62,13 @@ class Bell:
 
 
 class SilentBell(Bell):
-    """The bell of somebody in the same process, who looks without being woken."""
+    """The bell of a worker in the same process, which checks for work without being woken."""
 
     def __init__(self) -> None:
         self.fd = -1
 
     def ring(self) -> None:
-        """Nobody sleeps."""
+        """Does nothing, since nobody sleeps."""
 
     def __reduce__(self) -> Any:
         return SilentBell, ()

@@ -15,7 +15,7 @@ ROOT = Path("/")  # of the file system
 
 
 def limits(controller: str, file: str) -> list[tuple[Path, str]]:
-    """What `file` says in each group of this process that has it, the innermost group first.
+    """The content of `file` in each group of this process that has it, the innermost group first.
 
     `controller` is cpu, memory or pids. Each item is a group's folder and the text of the file,
     stripped; none where there are no control groups.
@@ -66,5 +66,5 @@ def _below(path: str, root: str) -> Path:
     """A group's path below the group that is mounted; empty if it is not below it."""
     group = Path(path)
     if ".." in group.parts or not group.is_relative_to(root):
-        return Path()  # another namespace's name for it; the mounted group is all that is visible
+        return Path()  # the path is from another namespace; only the mounted group is visible
     return group.relative_to(root)

@@ -1,8 +1,8 @@
-"""What the fork server does besides forking. It loads this module; nobody else has use for it.
+"""Setup and clean-up in the fork server, which loads this module. No other process uses it.
 
 multiprocessing keeps the fork server's socket in a directory under /tmp, which the caller removes
-when it exits. A caller that is killed cannot, but the fork server outlives it: it ends when the
-caller and all workers have.
+when it exits. A caller that is killed cannot do so, but the fork server ends after the caller and
+all workers, and removes the directory then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALLER_TIMEOUT = 1.0  # seconds from the end of a caller's descriptors to the en
 
 
 def _remove_socket(server: int, caller: int) -> None:
-    """Remove the directory of the socket, unless the caller is there to do it."""
+    """Remove the directory of the socket, unless the caller is still there to do so."""
     address = forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
     if os.getpid() != server or not address:
         return
@@ -33,10 +33,10 @@ def _remove_socket(server: int, caller: int) -> None:
         shutil.rmtree(os.path.dirname(address), ignore_errors=True)
 
 
-# A process group of its own: what a terminal or `timeout` sends to the caller's group is the
-# caller's business alone.
+# A process group of its own: signals that a terminal or `timeout` sends to the caller's group must
+# not reach the fork server.
 os.setpgid(0, 0)
-_usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # forgets one that came before
+_usual = signal.signal(signal.SIGINT, signal.SIG_IGN)  # discards a pending one
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see `launch.start`
 signal.signal(signal.SIGINT, _usual)
 if sys.stderr is not None:  # the caller's may be closed

@@ -28,7 +28,7 @@ from sampler.process.resources import thread_environment
 LOCATION = Path(__file__).resolve().parents[2]
 
 _started: weakref.WeakSet[BaseProcess] = weakref.WeakSet()
-_lock = threading.Lock()  # environment variables and sys.modules are those of all threads
+_lock = threading.Lock()  # environment variables and sys.modules are shared by all threads
 DYING_TIMEOUT = 2.0  # seconds from the end of a fork server's descriptors to that of its process
 
 
@@ -39,15 +39,16 @@ def context(method: str, preload: Sequence[str] = ()) -> Any:
     """
     chosen = multiprocessing.get_context(method)
     if method == "forkserver":
-        # The first has ours found, though a fork server looks into the current folder first.
+        # The first module makes our packages found before others in the current folder.
         chosen.set_forkserver_preload(["fastrl", "sampler.process.fork_server", *preload])
     return chosen
 
 
 def start(process: BaseProcess) -> None:
-    """Start a worker process: single-threaded libraries, and no second run of the script.
+    """Start a worker process, with single-threaded libraries, and without running the caller's
+    script again.
 
-    Raises WorkerError where the system refuses, ConfigError where TMPDIR cannot hold a socket.
+    Raises WorkerError if the system refuses, ConfigError if TMPDIR cannot hold a socket.
     """
     deadline = time.monotonic() + DYING_TIMEOUT
     while True:
@@ -62,7 +63,7 @@ def start(process: BaseProcess) -> None:
             ):
                 return _start_and_tell(process)
         except (ConnectionError, EOFError) as error:
-            # The fork server is just dying; once it is dead, another one is started.
+            # The fork server is about to end; once it has, another one is started.
             if time.monotonic() > deadline:
                 raise _refusal(process, error) from error
             time.sleep(0.01)
@@ -71,7 +72,7 @@ def start(process: BaseProcess) -> None:
 
 
 def _start_and_tell(process: BaseProcess) -> None:
-    """Start a process, and tell it when that is done: see `child.wait_until_started`."""
+    """Start a process, and tell it when the start is complete: see `child.wait_until_started`."""
     _forget_in_forks()
     started = Bell()
     process.started = started  # type: ignore[attr-defined]  # it is sent with the process
@@ -85,8 +86,8 @@ def _start_and_tell(process: BaseProcess) -> None:
 
 @cache
 def _forget_in_forks() -> None:
-    """Have a fork of the caller forget its workers: it is not their parent, and must not end them
-    at its exit."""
+    """Make a fork of the caller forget its workers: it is not their parent, and must not end them
+    when it exits."""
     os.register_at_fork(
         after_in_child=lambda: multiprocessing.process._children.difference_update(_started)  # type: ignore[attr-defined]
     )
@@ -106,10 +107,10 @@ def _refusal(process: BaseProcess, error: OSError | EOFError) -> FastrlError:
 
 
 def end(process: BaseProcess, timeout: float) -> None:
-    """Kill a process if it is still there, and what it has started and left behind."""
+    """Kill a process if it still runs, and all processes that it has started and left behind."""
     if process.pid is None:
-        return  # it could not be started
-    end_group(process)  # at one stroke, for this process may be killed at any instant
+        return  # it was never started
+    end_group(process)  # in one call, since this process may be killed at any moment
     if process.is_alive():
         process.kill()
     process.join(timeout)
@@ -119,7 +120,7 @@ def end(process: BaseProcess, timeout: float) -> None:
 
 
 def end_group(process: BaseProcess) -> None:
-    """End what a worker's environments have started and left behind: its process group."""
+    """Kill a worker's process group: what its environments have started and left behind."""
     assert process.pid is not None
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -127,7 +128,8 @@ def end_group(process: BaseProcess) -> None:
 
 @contextmanager
 def _caller_known() -> Iterator[None]:
-    """Tell a fork server that is started whose it is: see `sampler.process.fork_server`."""
+    """Tell a fork server that is started here who its caller is: see
+    `sampler.process.fork_server`."""
     os.environ[CALLER] = str(os.getpid())
     try:
         yield
@@ -138,7 +140,7 @@ def _caller_known() -> Iterator[None]:
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Start children that Ctrl-C does not interrupt before they have their own process group."""
-    resource_tracker.ensure_running()  # not within: when it is started it lets SIGINT through
+    resource_tracker.ensure_running()  # before the block below, since starting it unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -148,9 +150,9 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _found_first() -> Iterator[None]:
-    """Start children that find our packages, also where files beside the script hide them.
+    """Start children that find our packages, even if files beside the script hide them.
 
-    The caller has found them by `fastrl`; children look for them on the path that they are given.
+    The caller has found them through `fastrl`; children search the path that they are given.
     """
     hidden = any(map(_is_hidden, ("sampler", "cli")))
     if hidden:
@@ -163,7 +165,7 @@ def _found_first() -> Iterator[None]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether this process has a package of ours, and the path leads to another of its name."""
+    """Whether this process has loaded a package of ours for which the path leads to another one."""
     here = LOCATION / name / "__init__.py"
     if Path(getattr(sys.modules.get(name), "__file__", None) or "").resolve() != here:
         return False
@@ -175,7 +177,7 @@ def _is_hidden(name: str) -> bool:
 def _without_main() -> Iterator[None]:
     """Start children that do not run the caller's script again.
 
-    Everything of the script that a child needs is sent with cloudpickle, so a script needs no
+    Everything that a child needs from the script is sent with cloudpickle, so a script needs no
     `if __name__ == "__main__"` guard, and works in notebooks.
     """
     main = sys.modules["__main__"]

@@ -6,22 +6,23 @@ from pathlib import Path
 
 from sampler.process import cgroups
 
-GROUP_FILES = (  # limit, use, and what the cached files that nobody uses are called in memory.stat
+GROUP_FILES = (  # limit, usage, and the memory.stat entry of cached files not in use
     ("memory.max", "memory.current", "inactive_file"),  # version 2
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),  # version 1
 )
 
 
 def available_memory() -> int:
-    """Bytes that this process may still allocate: the machine's, or a control group's if fewer."""
-    import psutil  # not at the top: workers have no use for it
+    """Bytes that this process may still allocate: what the machine has, or a control group
+    allows."""
+    import psutil  # not at the top: workers do not need it
 
     available = psutil.virtual_memory().available
     for limit_file, used_file, cache in GROUP_FILES:
         for folder, limit in cgroups.limits("memory", limit_file):
             used = cgroups.number(folder / used_file)
             if limit.isdecimal() and used is not None:  # not "max"
-                # Cached files that nobody uses make room for memory that somebody does.
+                # The kernel drops cached files that are not in use when memory is needed.
                 available = min(available, int(limit) - used + _count(folder, cache))
     return available
 

@@ -1,4 +1,4 @@
-"""Values that are sent to other processes, whatever pickle itself makes of them."""
+"""Values that are sent to other processes, including those that plain pickle cannot handle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ T = TypeVar("T")
 class Parcel(Generic[T]):
     """A value, pickled by cloudpickle once for all processes that it is sent to.
 
-    It is unpickled where it is first asked for, so that a process loads no module for the sake of a
-    value that it does not use.
+    It is unpickled when it is first used, so that a process loads no module for a value that it
+    does not use.
     """
 
     def __init__(self, value: T, what: str):
@@ -28,7 +28,8 @@ class Parcel(Generic[T]):
 
     @property
     def value(self) -> T:
-        """Raises whatever unpickling it raises, the first time in another process."""
+        """The value. In another process, the first call unpickles it and may raise what that
+        raises."""
         if not self.opened:
             assert self._pickled is not None
             self._value = cloudpickle.loads(self._pickled)
@@ -36,7 +37,7 @@ class Parcel(Generic[T]):
         return self._value
 
     def pack(self) -> bytes:
-        """The pickled value. Raises ConfigError, naming it, where it cannot be sent."""
+        """The pickled value. Raises ConfigError, naming the value, if it cannot be pickled."""
         if self._pickled is None:
             try:
                 self._pickled = dumps(self._value)

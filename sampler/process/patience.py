@@ -1,4 +1,4 @@
-"""A clock for deadlines of other processes."""
+"""A clock for the deadlines of other processes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 class Patience:
-    """Seconds that have passed in looks at it, each counted as `interval` seconds at most.
+    """Seconds between readings of the clock, where each pause counts as `interval` seconds at most.
 
-    So a process that looks often enough does not blame others for the time in which it was stopped
-    itself, together with them: by Ctrl-Z, in a frozen container, on a suspended machine.
+    A process that reads it regularly thus does not blame others for time in which it was stopped
+    together with them: by Ctrl-Z, in a frozen container, on a suspended machine.
     """
 
     def __init__(self, interval: float):

@@ -1,7 +1,7 @@
 """The caller's registry of Gymnasium ids, sent along to the processes that make environments.
 
-Ids that a script registers exist in its own process only: a worker would not know them, or, worse,
-know a stock environment of the same id.
+Ids that a script registers exist only in its own process: a worker would not know them, or would
+make a stock environment of the same id instead.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ class Registrations:
     """Stands for the whole registry: unpickled in another process, it registers all ids there."""
 
     def __init__(self, needed: str | None):
-        """`needed`: the id that is going to be made; the others are left out where they cannot be
-        pickled."""
+        """`needed`: the id that will be made; others are left out if they cannot be pickled."""
         self.needed = needed
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -54,7 +53,7 @@ class SentEntryPoint:
 
 
 def restore() -> None:
-    """Register again what was received: a module imported since may have registered its own."""
+    """Register the received ids again: a module imported since may have replaced them."""
     gym.registry.update(_received)
 
 
@@ -74,7 +73,7 @@ def _portable(spec: EnvSpec) -> EnvSpec:
 
 def _entry_point(entry_point: Any) -> Any:
     if isinstance(entry_point, str) and entry_point.startswith("__main__:"):
-        # The script is not run again in other processes.
+        # Other processes do not run the script again.
         entry_point = getattr(sys.modules["__main__"], entry_point.partition(":")[2])
     if callable(entry_point) and not isinstance(entry_point, SentEntryPoint):
         return SentEntryPoint(entry_point)

@@ -1,4 +1,4 @@
-"""Errors on their way from the process in which they happened to the caller's."""
+"""Errors, sent from the process in which they happened to the caller's."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RemoteTraceback(Exception):
 
 
 def report(error: BaseException, name: str) -> str:
-    """What a process leaves behind when it ends by `error`: kind, one line that begins with
-    `name`, traceback."""
+    """The report of a process that ends by `error`: kind, one line that begins with `name`, and
+    traceback."""
     line = one_line(error)
     return json.dumps(
         {
@@ -43,8 +43,8 @@ def _shortened(text: str) -> str:
 
 
 def error_of(text: str, other: type[FastrlError]) -> FastrlError:
-    """The error that `report` wrote down, caused by a RemoteTraceback; `other` is made for kinds
-    that are not ours."""
+    """The error that `report` describes, caused by a RemoteTraceback; `other` is the type for
+    errors that are not ours."""
     reported = json.loads(text)
     error = getattr(errors, reported["kind"], other)(reported["message"])
     error.traceback_text = reported["traceback"]
@@ -53,7 +53,7 @@ def error_of(text: str, other: type[FastrlError]) -> FastrlError:
 
 
 def reworded(error: FastrlError, message: str) -> FastrlError:
-    """An error of the same kind and with the same traceback that says `message`."""
+    """An error of the same kind and with the same traceback, but with the text `message`."""
     other = type(error)(message)
     other.traceback_text = error.traceback_text
     other.__cause__ = error.__cause__

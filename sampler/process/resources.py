@@ -1,4 +1,4 @@
-"""What this machine gives the process: cores, threads, files, processes and native bfloat16."""
+"""What the machine offers this process: cores, threads, files, processes and native bfloat16."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from math import ceil
 from sampler.errors import ConfigError
 from sampler.process import cgroups
 
-FILES_PER_WORKER = 2  # the ends of the pipes that tell of its death and of ours
-SPARE_FILES = 24  # shared memory, multiprocessing's servers, and what starting takes for a moment
+FILES_PER_WORKER = 2  # the ends of the pipes that report its death and ours
+SPARE_FILES = 24  # shared memory, multiprocessing's servers, and files open briefly at the start
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -25,7 +25,7 @@ THREAD_VARIABLES = (
 
 
 def available_cores() -> int:
-    """Cores that this process may really use: the fewest that anything grants it.
+    """Cores that this process may really use: the smallest of all limits.
 
     That is its affinity, the quotas of the control groups that it is in (a part of a core counts
     as one), and what Slurm has given the task.
@@ -38,7 +38,7 @@ def available_cores() -> int:
 
 
 def _quotas() -> list[int]:
-    """Cores that the control groups grant, of those groups that have a quota."""
+    """Cores that each control group with a quota grants."""
     pairs = [text.split() for _, text in cgroups.limits("cpu", "cpu.max")]
     for folder, quota in cgroups.limits("cpu", "cpu.cfs_quota_us"):
         pairs.append([quota, str(cgroups.number(folder / "cpu.cfs_period_us"))])
@@ -47,7 +47,7 @@ def _quotas() -> list[int]:
 
 
 def check_limits(processes: int, bells: int) -> None:
-    """Raise ConfigError, with need and limit, where that many workers cannot be started.
+    """Raise ConfigError, with need and limit, if that many workers cannot be started.
 
     `bells`: descriptors that the processes share.
     """
@@ -87,7 +87,7 @@ def available_processes() -> int | None:
 def spare_threads(workers: int, policy_workers: int) -> int:
     """Threads for the learner, and for each policy worker, where all of them compute on the CPU.
 
-    They share the cores that one-threaded rollout workers leave over. More threads than cores
+    They share the cores that single-threaded rollout workers leave free. More threads than cores
     would wait for one another at every operation, which is far slower than one thread.
     """
     return max(1, (available_cores() - workers) // (policy_workers + 1))

@@ -17,16 +17,16 @@ from gymnasium.vector import AutoresetMode
 from sampler.errors import RAISED, ConfigError
 from sampler.rollout_worker.vector_infos import has_final_observations
 
-LOOK_SECONDS = 1.0  # in which an episode may end while the environment is looked at
+LOOK_SECONDS = 1.0  # how long an inspection waits for an episode to end
 LOOK_STEPS = 1_000
 
 DECLARE = 'set metadata["autoreset_mode"] to what it does (gymnasium.vector.AutoresetMode)'
 
 
 def declared_mode(env: gym.vector.VectorEnv) -> AutoresetMode | None:
-    """The mode that the environment's metadata names; None if they name none.
+    """The mode declared in the environment's metadata; None if there is none.
 
-    Raises ConfigError for one that Gymnasium does not have.
+    Raises ConfigError for a mode that Gymnasium does not have.
     """
     mode = (env.metadata or {}).get("autoreset_mode")
     if mode is None or isinstance(mode, AutoresetMode):
@@ -42,9 +42,10 @@ def declared_mode(env: gym.vector.VectorEnv) -> AutoresetMode | None:
 def mode_at_end(
     declared: AutoresetMode | None, info: dict[str, Any], ended: np.ndarray
 ) -> AutoresetMode:
-    """The mode, from the step in which the episodes of the lanes `ended`, bool [L], have ended.
+    """The mode, judged by the step in which the episodes of the lanes `ended`, bool [L], have
+    ended.
 
-    Raises ConfigError where the environment does something else than it declares.
+    Raises ConfigError if the environment does something other than it declares.
     """
     same_step = has_final_observations(info, ended)
     if declared is None:
@@ -58,11 +59,11 @@ def mode_at_end(
 
 
 def observed_mode(env: gym.vector.VectorEnv, seed: int) -> AutoresetMode | None:
-    """The mode of an environment that has been reset, from what it declares and what it does.
+    """The mode of an environment that has been reset, judged by what it declares and what it does.
 
     It is stepped with random actions until an episode has ended, for `LOOK_SECONDS` at most. None:
-    it declares no mode, and none has ended. Errors that it raises meanwhile are left to the
-    workers to meet. Raises ConfigError where it contradicts itself.
+    it declares no mode, and no episode has ended. Errors that it raises meanwhile are ignored;
+    workers will report them. Raises ConfigError if it contradicts itself.
     """
     mode = declared_mode(env)
     stop = time.monotonic() + LOOK_SECONDS

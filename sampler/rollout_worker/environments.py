@@ -23,7 +23,7 @@ def make_lanes(context: WorkerContext) -> list[Lanes]:
     """The environments of a worker: one `Lanes` for each of its groups."""
     config, facts, shared = context.config, context.facts, context.shared
     worker, restarts = context.index, context.restarts
-    if not config.serial:  # there the global generators are the caller's own
+    if not config.serial:  # in serial mode the global generators belong to the caller
         same = 0 if config.identical_lanes else worker
         seed_global_generators(seeds.integer(config.seed, seeds.GLOBAL, same, restarts))
     counters = shared.counters.rollout[worker]
@@ -32,11 +32,11 @@ def make_lanes(context: WorkerContext) -> list[Lanes]:
     groups: list[Lanes] = []
 
     def lane_seed(lane: int, *again: int) -> int:
-        """`again`: how often the lane was seeded before, if it was."""
+        """`again`: how often the lane was seeded before, if at all."""
         first = 0 if config.identical_lanes else lane
         return seeds.integer(config.seed, seeds.LANE, first, restarts, *again)
 
-    with ExitStack() as opened:  # closes what was made if the rest cannot be
+    with ExitStack() as opened:  # closes what was made if the rest fails
         for group in shared.topology.groups_of(worker):
             lanes = shared.topology.lanes_of_group(group)
             lane_seeds = [lane_seed(lane) for lane in lanes]
@@ -60,10 +60,10 @@ def make_lanes(context: WorkerContext) -> list[Lanes]:
 
 
 def seed_global_generators(seed: int) -> None:
-    """Seed the generators of this process that an environment may draw from unasked.
+    """Seed this process's global random generators, which environments may draw from.
 
     Workers are forked from one process and would otherwise all begin with the same state. torch is
-    seeded where something has loaded it.
+    seeded if something has loaded it.
     """
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002

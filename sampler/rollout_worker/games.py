@@ -20,16 +20,16 @@ class Game(NamedTuple):
 
 
 class GameScores:
-    """The games that a group of lanes is playing, from what happens in its steps.
+    """Scores and lengths of the games that a group of lanes is playing, kept step by step.
 
-    A score is what the environment itself gives (`GivenScores`), or else the sum, in float64, of
-    the game's rewards as rows store them (float32) and of what its resets scored. Rewards may be
-    added in blocks of many steps, which is cheaper: those that have not been added yet are given
-    where a game ends.
+    A score is the one that the environment itself gives (`GivenScores`), or else the float64 sum of
+    the game's rewards as rows store them (float32) and of the rewards of its resets. Rewards may be
+    added in blocks of many steps, which is cheaper; those not added yet are passed when a game
+    ends.
     """
 
     def __init__(self, lanes: int):
-        self.scores = np.zeros(lanes)  # of the games in progress, as far as they were added
+        self.scores = np.zeros(lanes)  # of the games in progress, as far as added
         self.lengths = np.zeros(lanes, np.int64)  # steps in the episodes of theirs that have ended
         self._given = GivenScores(lanes)
 
@@ -38,11 +38,10 @@ class GameScores:
         self.scores += rewards.sum(axis=1, dtype=np.float64)
 
     def finished(self, result: StepResult, ages: np.ndarray, recent: np.ndarray) -> list[Game]:
-        """The games that were over after a step; the lanes' next ones begin at 0.
+        """The games that ended in a step; the next games of these lanes begin at 0.
 
-        ages: int [lanes], steps that the lanes' present episodes have had. recent: float32
-        [lanes, steps], the rewards not added yet, this step's among them; they are to be added
-        later.
+        ages: int [lanes], steps since the lanes' present episodes began. recent: float32 [lanes,
+        steps], the rewards not added yet, including this step's; the caller adds them later.
         """
         games = []
         for lane, reward, game_over in result.reset_games:
@@ -68,12 +67,12 @@ class GameScores:
         pending = float(recent[lane].sum(dtype=np.float64))
         score, length = float(self.scores[lane]) + pending, int(self.lengths[lane])
         game = Game(lane, self._given.end_game(lane, score, length), length)
-        self.scores[lane] = -pending  # adding them later leaves only what comes after
+        self.scores[lane] = -pending  # so that adding them later leaves only the new game's rewards
         self.lengths[lane] = 0
         return game
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the games in progress, except rewards not added yet; arrays are not copied."""
+        """The games in progress, without rewards not added yet; arrays are not copied."""
         return {
             "scores": self.scores,
             "lengths": self.lengths,
@@ -81,7 +80,7 @@ class GameScores:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a `state_dict()`."""
         self.scores[:], self.lengths[:] = state["scores"], state["lengths"]
-        if "given_scores" in state:  # not in older states
+        if "given_scores" in state:  # states of earlier releases have none
             self._given.load_state_dict(state["given_scores"])

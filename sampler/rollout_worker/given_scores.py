@@ -1,4 +1,4 @@
-"""Scores of games by the environment's own account, where wrappers change its rewards."""
+"""Scores of games as the environment itself counts them, below wrappers that change rewards."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ logger = logging.getLogger("fastrl")
 class GivenScores:
     """Sums of raw rewards that Gymnasium's RecordEpisodeStatistics counted below such wrappers.
 
-    It counts episodes. A game of several is taken from it if it has counted all of them; all other
-    scores are sums of the rewards that came out of the outermost wrapper. Where both are known and
-    differ, one warning says which is taken.
+    It counts episodes. Its score is used for a game if it has counted all episodes of the game; all
+    other scores are sums of the rewards that came out of the outermost wrapper. If both are known
+    and differ, one warning says which is used.
     """
 
     def __init__(self, lanes: int):
@@ -26,13 +26,13 @@ class GivenScores:
         self._said = False
 
     def add_episode(self, lane: int, steps: int, score: float | None) -> None:
-        """An episode of `steps` steps has ended; `score`: by the environment, if it gave one."""
+        """An episode of `steps` steps has ended; `score`: the environment's, if it gave one."""
         if score is not None:
             self._scores[lane] += score
             self._steps[lane] += steps
 
     def add_reset(self, lane: int, score: float) -> None:
-        """A reset of the game in progress has scored."""
+        """A reset has added to the score of the game in progress."""
         self._scores[lane] += score
 
     def end_game(self, lane: int, score: float, length: int) -> float:
@@ -52,14 +52,14 @@ class GivenScores:
         return given
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the games in progress; arrays are not copied."""
+        """The games in progress; arrays are not copied."""
         return {"scores": self._scores, "steps": self._steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a `state_dict()`."""
         self._scores[:], self._steps[:] = state["scores"], state["steps"]
 
 
 def given_score(episode: Any) -> float | None:
-    """The score in what Gymnasium's RecordEpisodeStatistics puts into info["episode"]."""
+    """The score in info["episode"], where Gymnasium's RecordEpisodeStatistics puts it."""
     return float(episode["r"]) if isinstance(episode, dict) and "r" in episode else None

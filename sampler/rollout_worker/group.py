@@ -20,10 +20,10 @@ from sampler.shm.tokens import NONE
 
 
 class Group:
-    """Steps the lanes of a group and keeps their rows, games and request in step with them.
+    """Steps the lanes of a group and keeps their rows, games and request up to date.
 
-    It is always in one of two states: without rows (`token` is NONE), or waiting for the actions of
-    `step`, which it has asked for.
+    It is always in one of two states: it has no rows (`token` is NONE), or it has asked for the
+    actions of `step` and waits for them.
     """
 
     def __init__(self, index: int, lanes: Lanes, shared: Shared, values: ValueCheck):
@@ -44,7 +44,7 @@ class Group:
         self._block: Block | None = None
         self._row = 0  # rows begun since the lanes' state was last unbroken
         self.step = 0
-        self.real_steps = 0  # in the rows in progress: neither repeated nor resets
+        self.real_steps = 0  # in the rows in progress, without repeated steps and resets
 
     def start(self) -> None:
         """Reset the lanes; their first observations wait in the carry for the first rows."""
@@ -57,7 +57,7 @@ class Group:
         except RAISED as error:
             raise EnvError(one_line(error)) from error
         carry["age"][:, -1] = 0
-        # A game that was over before its first step is none.
+        # A game that was over before its first step does not count.
         nothing = np.zeros((len(self.lane_ids), 0), np.float32)
         self.games.finished(self.lanes.result, carry["age"][:, -1], nothing)
         for lane in range(len(self.lane_ids)):
@@ -122,7 +122,7 @@ class Group:
         return result
 
     def finished_games(self, result: StepResult) -> list[Game]:
-        """The games that were over after the step that had this result."""
+        """The games that ended in the step that had this result."""
         block = self._block
         assert block is not None
         recent = self.filler.fresh_rewards(block, self.step)
@@ -135,12 +135,12 @@ class Group:
         assert block is not None
         episode_id = self._episode_ids[lane] = self._next_episode(lane)
         masked = self.filler.begin_episode_at_once(block, lane, self.step - 1, episode_id)
-        self.games.scores[lane] += masked  # no longer in the row, but in the score
+        self.games.scores[lane] += masked  # removed from the row, but still part of the score
 
     # ---- ending rows
 
     def finish(self) -> bool:
-        """Check and hand over the full rows. False if they had been given up meanwhile."""
+        """Check and hand over the full rows; False if they had been given up meanwhile."""
         block = self._block
         assert block is not None
         self._check(block)
@@ -154,7 +154,8 @@ class Group:
         return self.shared.tokens.finish(self.token)
 
     def cut(self) -> int:
-        """Throw the half-filled rows away but go on from here; returns the steps lost."""
+        """Discard the half-filled rows and continue from here in new ones; returns the steps
+        lost."""
         block = self._block
         assert block is not None
         self.games.add(self.filler.fresh_rewards(block, self.step))
@@ -169,7 +170,7 @@ class Group:
         return lost
 
     def _check(self, block: Block) -> None:
-        """Refuse values outside the spaces before anybody learns from them."""
+        """Refuse values outside the spaces before they are learned from."""
         fault = self._values.fault(block.rewards, block.observations, self.lane_ids.start)
         if fault is None:
             return
@@ -181,7 +182,7 @@ class Group:
     # ---- saving and restoring
 
     def state_dict(self) -> dict[str, Any]:
-        """What the group goes on from, beside the shared memory; its lanes must be replayable.
+        """The group's state outside the shared memory; its lanes must be replayable.
 
         Arrays are those in use, not copies.
         """
@@ -198,9 +199,9 @@ class Group:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; the shared memory must have been restored.
+        """Continue from a `state_dict()`; the shared memory must already be restored.
 
-        Raises StateError where the environments cannot be brought back.
+        Raises StateError if the environments cannot be brought back.
         """
         self._episode_ids[:] = state["episode_ids"]
         self.games.load_state_dict(state)

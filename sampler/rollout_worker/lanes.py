@@ -1,4 +1,4 @@
-"""The environments of one group, stepped together: what both kinds of lanes have in common.
+"""The environments of one group, stepped together: the interface of both kinds of lanes.
 
 L counts the lanes of the group. Observations, and action masks [A] where the environment gives
 them, are written straight into the caller's arrays, one array for each leaf of the space.
@@ -49,7 +49,7 @@ class StepResult:
 
     @property
     def masked_steps(self) -> int:
-        """Lanes whose step is no transition to learn from: those that were reset, and those that
+        """Lanes whose step is not a transition to learn from: those that were reset, and those that
         were truncated with no final observation to bootstrap from."""
         if not self.began:
             return len(self.resets)
@@ -107,7 +107,7 @@ class Lanes(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all environments; what goes wrong in that is only reported."""
+        """Close all environments; errors are only logged."""
 
 
 def unpack(returned: Any, count: int, method: str) -> Any:
@@ -132,7 +132,7 @@ def for_environment(
 
 
 def close(env: gym.Env | gym.vector.VectorEnv) -> None:
-    """Close an environment; one that fails in that has served its purpose, and is only reported."""
+    """Close an environment. Errors are only logged, since the environment is no longer needed."""
     try:
         env.close()
     except RAISED as error:

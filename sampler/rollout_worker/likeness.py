@@ -1,10 +1,10 @@
 """Noticing lanes that all play the same games, because their environment ignores its seed.
 
-Compared are digests of the lanes' first rows and of the observations that their first two episodes
-begin with. An environment without randomness looks alike in all lanes, too, but also from episode
-to episode, so that is no reason for a warning; nor can it be told from an environment that begins
-every episode with the same random numbers, about which nothing is said. One that counts its
-episodes, and shows that, is warned about without need.
+Digests of the lanes' first rows, and of the observations that their first two episodes begin with,
+are compared. An environment without randomness looks alike in all lanes, too, but also from episode
+to episode, so there is no warning then. An environment that begins every episode with the same
+random numbers cannot be told from it, and goes unnoticed. One without randomness that shows the
+number of its episode is warned about without need.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ WARNING = (
 
 
 ENDS = ("rewards", "terminated", "truncated")
-MOST_LANES = 4  # seeds that make no difference for them make none for the others
-MOST_STEPS = 5_000  # of a lane, after which nothing is looked for any more
+MOST_LANES = 4  # if their seeds make no difference, those of others make none
+MOST_STEPS = 5_000  # of a lane, after which the search ends
 
 
 class LikenessCheck:
-    """Compares the first lanes of a worker by their finished rows, and warns once at most."""
+    """Compares the first lanes of a worker by their finished rows, and warns at most once."""
 
     def __init__(self, spec: StoreSpec, lanes: int):
-        """`lanes`: of the worker."""
+        """`lanes`: how many the worker has."""
         lanes = min(lanes, MOST_LANES)
         self._lanes = lanes
         self._steps = 0  # of the first lane
@@ -46,8 +46,8 @@ class LikenessCheck:
         self._rows: list[list[list[int]]] = [[] for _ in range(lanes)]  # what the lanes showed
         self._chosen: list[list[list[int]]] = [[] for _ in range(lanes)]  # their actions
         self._starts: list[list[list[int]]] = [[] for _ in range(lanes)]  # first observations
-        self._episodes: list[int] = [0]  # the first lane's, the one in progress last
-        self._alike = True  # in everything that all of them have shown
+        self._episodes: list[int] = [0]  # digests of the first lane's; the last is in progress
+        self._alike = True  # so far, in everything that all of them have shown
         self.done = lanes < 2
 
     def add(self, first: int, rows: dict[str, np.ndarray], begin: int) -> None:
@@ -61,7 +61,7 @@ class LikenessCheck:
         self._steps += (steps - begin) * (first == 0)
         for lane in range(first, min(first + len(rows["rewards"]), self._lanes)):
             index = lane - first
-            # The first entry of later rows is the last of those before.
+            # The first entry of a later row is the last one of the row before.
             entries = begin + 1 if self._rows[lane] else begin
             starts = entries + np.flatnonzero(rows["age"][index, entries:] == 0)
             for entry in starts[: 2 - len(self._starts[lane])].tolist():
@@ -81,16 +81,16 @@ class LikenessCheck:
         return [digest(rows[name][lane, shifted]) for name in self._observations]
 
     def _led_to(self, rows: dict[str, np.ndarray], lane: int, begin: int, end: int) -> list[int]:
-        """Digests of what transitions `begin` to `end` led to."""
+        """Digests of the results of transitions `begin` to `end`."""
         return [
             *self._observed(rows, lane, begin + 1, end + 1),
             *(digest(rows[name][lane, begin:end]) for name in ENDS),
         ]
 
     def _follow(self, rows: dict[str, np.ndarray], begin: int, end: int) -> None:
-        """Bring the digests of the first lane's episodes up to the end of its row.
+        """Update the digests of the first lane's episodes up to the end of its row.
 
-        What an episode begins with is not among them: see `_starts`.
+        They leave out the first observation of an episode: see `_starts`.
         """
         for step in range(begin, end):
             if rows["age"][0, step + 1] == 0:
@@ -100,7 +100,7 @@ class LikenessCheck:
             self._episodes[-1] = digest(shown, self._episodes[-1])
 
     def _judge(self) -> None:
-        """Warn, or see that there is no reason to, as soon as the lanes have shown enough."""
+        """Decide whether to warn, as soon as the lanes have shown enough."""
         common = min(map(len, self._rows))
         if self._alike and not all(rows[:common] == self._rows[0][:common] for rows in self._rows):
             self._alike = False
@@ -113,7 +113,7 @@ class LikenessCheck:
         elif begun == 2 and not self._alike:
             self.done = True
         elif len(self._episodes) > 2 and common:
-            # Alike whatever was done, but not from episode to episode: that is randomness.
+            # Lanes agree, but one episode differs from the next: randomness with the same seed.
             actions_differ = any(c[:common] != self._chosen[0][:common] for c in self._chosen)
             if self._episodes[0] != self._episodes[1] and actions_differ:
                 self._warn()
@@ -127,5 +127,5 @@ class LikenessCheck:
 
 
 def digest(array: np.ndarray, before: int = 0) -> int:
-    """A checksum of an array's bytes, going on from that of what came before."""
+    """A checksum of an array's bytes, continued from `before`."""
     return crc32(np.ascontiguousarray(array).data, before)

@@ -11,7 +11,7 @@ from sampler.worker.running import run_worker
 def place(context: WorkerContext) -> str:
     """Where an error happened: worker, environment, and the lane last stepped or reset."""
     worker = f"rollout worker {context.index}"
-    if not context.setup.opened:  # it has not come that far
+    if not context.setup.opened:  # the environments are not made yet
         return worker
     lane = context.shared.counters.rollout[context.index]["lane"]
     return f"{worker}, env {context.config.env_name}, lane {lane}"

@@ -21,7 +21,7 @@ OF_PARTS = (gym.spaces.Dict, gym.spaces.Tuple, gym.spaces.MultiDiscrete)
 
 
 def find_mask(observation: Any, info: dict[str, Any]) -> Any:
-    """The action mask that came with a step: from the info, or else from the observation."""
+    """The action mask that came with a step, from the info or else from the observation."""
     mask = info.get("action_mask")
     if mask is None and isinstance(observation, dict):
         mask = observation.get("action_mask")
@@ -29,8 +29,9 @@ def find_mask(observation: Any, info: dict[str, Any]) -> Any:
 
 
 def write_mask(target: np.ndarray, space: gym.Space, mask: Any, final: bool = False) -> None:
-    """Copy an action mask into `target` [A]. The one of an episode's last observation (`final`),
-    from which no action follows, may be missing or permit none; then all is permitted."""
+    """Copy an action mask into `target` [A]. The mask of an episode's last observation (`final`),
+    after which there is no action, may be missing or permit nothing; then everything is
+    permitted."""
     if mask is None and not final:
         raise EnvError(MASK_MISSING)
     target[...] = flatten_mask(space, mask, final)

@@ -12,7 +12,8 @@ from sampler.spaces import Leaf, flatten, leaves
 
 
 class ObservationWriter:
-    """Copies observations leaf by leaf. Raises EnvError for one that its space does not allow."""
+    """Copies observations leaf by leaf. Raises EnvError for one whose shape or dtype does not fit
+    its space."""
 
     def __init__(self, space: gym.Space):
         self.space = space
@@ -20,7 +21,7 @@ class ObservationWriter:
         self._single = self.leaves[0] if not self.leaves[0].path else None
 
     def write(self, value: Any, targets: list[np.ndarray], *index: Any) -> None:
-        """Put `value` at `targets[leaf][index]`; shapes and dtypes must be the space's own."""
+        """Copy `value` to `targets[leaf][index]`; shapes and dtypes must be those of the space."""
         if self._single is not None:
             targets[0][index] = self._checked(self._single, value)
             return
@@ -41,7 +42,7 @@ class ObservationWriter:
 
 
 def checked_array(leaf: Leaf, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """`value` in the leaf's dtype, if that is the right shape and loses nothing."""
+    """`value` in the leaf's dtype, if its shape is right and the conversion loses nothing."""
     array = np.asarray(value)
     if array.shape != shape:
         raise EnvError(

@@ -14,7 +14,7 @@ class PreviousInputs:
         self._fields = [(name, f"previous_{name}") for name in names]
 
     def write(self, block: Block, step: int, began: list[int]) -> None:
-        """After the transition at `step`; lanes in which it `began` an episode have none."""
+        """Write them after the transition at `step`; zeros in lanes where it `began` an episode."""
         for name, previous in self._fields:
             target = block.arrays[previous][:, step + 1]
             target[:] = block.arrays[name][:, step]

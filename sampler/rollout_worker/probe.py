@@ -1,4 +1,4 @@
-"""What one environment says about itself, found out by making it."""
+"""Finding out what one environment says about itself, by making it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
 
 
 def check_spaces(env: Any, facts: EnvironmentFacts) -> None:
-    """Raise EnvError if an environment's spaces are not those that the store was made for."""
+    """Raise EnvError if an environment's spaces differ from those that the store was made for."""
     single = "single_" if facts.vector_lanes else ""
     for kind, expected in (
         ("observation_space", facts.observation_space),

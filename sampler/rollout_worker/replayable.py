@@ -1,8 +1,8 @@
 """Lanes whose environments can be brought back to where they were, in another process.
 
-Environments cannot be saved in general, but what was done to them can: an environment that is
-seeded alike and given the same actions again comes to the same state. To keep this short, a lane is
-seeded anew where a whole game has ended and many steps were made since it last was.
+Environments cannot be saved in general, but their seeds and actions can: an environment that gets
+the same seed and the same actions again reaches the same state. To keep the actions few, a lane is
+seeded anew when a whole game has ended and many steps were made since the last seeding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class ReplayableLanes(Lanes):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """What brings the environments back, as arrays; views of what goes on changing."""
+        """What is needed to bring the environments back, as arrays; views of memory that
+        changes."""
 
     @abstractmethod
     def load_state_dict(
@@ -39,8 +40,8 @@ class ReplayableLanes(Lanes):
     ) -> None:
         """Bring the environments to where `state_dict()` was taken.
 
-        observations, mask: what they had shown last, arrays [lanes, ...]. Raises StateError if they
-        do not come to show the same.
+        observations, mask: the last ones that they had shown, arrays [lanes, ...]. Raises
+        StateError if the environments do not show the same again.
         """
 
 
@@ -72,10 +73,11 @@ class ActionLog:
     def replay(
         self, lanes: Lanes, rows: slice, observations: list[np.ndarray], mask: np.ndarray | None
     ) -> None:
-        """Reset `lanes` and do to them what was done to the lanes `rows`, all of the same count.
+        """Reset `lanes` and repeat the actions of the recorded lanes `rows`, which have equally
+        many.
 
-        observations, mask: what `rows` had shown last. Raises StateError if `lanes` do not come to
-        show the same.
+        observations, mask: the last ones that `rows` had shown. Raises StateError if `lanes` do not
+        show the same again.
         """
         last = [array[rows] for array in observations]
         shown = [np.zeros_like(array)[:, None] for array in last]
@@ -100,7 +102,7 @@ class ActionLog:
         return {"counts": self.counts, "actions": [array[used] for array in self._arrays]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict()` gave."""
+        """Continue from a `state_dict()`."""
         self.counts[:] = state["counts"]
         self._allocate(max(64, int(self.counts.max())))
         used = np.arange(self._arrays[0].shape[1]) < self.counts[:, None]
@@ -123,8 +125,8 @@ class ReplayableEnvLanes(EnvLanes, ReplayableLanes):
         """`new_seed`: from the lane's number, and how often it was seeded before (at least 1)."""
         super().__init__(envs, seeds, heartbeat, first_lane, masked)
         self.log = ActionLog(len(envs), self.action_space)
-        self.seedings = np.zeros(len(envs), np.int64)  # after the first
-        self.game_over = np.zeros(len(envs), bool)  # and no new one begun
+        self.seedings = np.zeros(len(envs), np.int64)  # not counting the first
+        self.game_over = np.zeros(len(envs), bool)  # and no new game begun
         self._new_seed = new_seed
         self._masked = masked
 
@@ -222,7 +224,7 @@ class ReplayableVectorLanes(VectorLanes, ReplayableLanes):
 
 
 def check(same: bool) -> None:
-    """Raise StateError unless an environment did the same again."""
+    """Raise StateError unless an environment did the same as before."""
     if not same:
         raise StateError(
             "played again, the game went another way: it depends on more than its seed"

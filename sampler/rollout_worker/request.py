@@ -16,13 +16,13 @@ class Request:
         self.synchronize()
 
     def synchronize(self) -> None:
-        """Go on from the number that stands in shared memory."""
+        """Continue from the number in shared memory."""
         self._asked = self._words[ASKED]
 
     def begin(self, token: int, step: int, row: int) -> None:
-        """Note the rows that the next requests are about, before the first of them.
+        """Write down which rows the next requests are about, before the first of them.
 
-        step: the one to go on from; row: rows begun since the lanes' state was last unbroken.
+        step: the first step to ask for; row: rows begun since the lanes' state was last lost.
         """
         self._words[STEP] = step
         self._words[TOKEN] = token
@@ -32,7 +32,7 @@ class Request:
         """Publish the request for the actions of `step`; the caller rings the bell."""
         self._asked += 1
         self._words[STEP] = step
-        release()  # the step and its observations before the number that asks for them
+        release()  # write the step and its observations before the number that announces them
         self._words[ASKED] = self._asked
 
     @property
@@ -40,7 +40,7 @@ class Request:
         """Whether the actions are in the rows."""
         if self._words[ANSWERED] != self._asked:
             return False
-        acquire()  # the number before the actions that it stands for
+        acquire()  # read the number before the actions that it announces
         return True
 
     @property

@@ -1,4 +1,4 @@
-"""Rewards as environments return them, on their way into an array."""
+"""Copying rewards, as environments return them, into an array."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _FLOATS = partial(array, "f")
 def write_rewards(rewards: list[Any], target: np.ndarray) -> None:
     """Put one reward for each lane into `target`, float32 [lanes].
 
-    Raises EnvError where they are no plain numbers: text, or arrays of shape (1,). None becomes
-    NaN, and what is beyond float32 infinite; both are refused with all that is not finite.
+    Raises EnvError unless they are plain numbers; text and arrays of shape (1,) are not. None
+    becomes NaN, and numbers beyond float32 become infinite; the later check for non-finite rewards
+    refuses both.
     """
     if getattr(rewards[0], "ndim", 0) == 0:
-        # Python's own array makes those beyond float32 infinite without numpy's warning, in less
-        # time than it takes to switch that off. What are no numbers for Python may be for numpy.
+        # Python's array makes numbers beyond float32 infinite without numpy's warning, in less time
+        # than it takes to switch that off. numpy accepts some types that Python's array refuses.
         for convert in (_FLOATS, list):
             try:
                 target[...] = convert(rewards)

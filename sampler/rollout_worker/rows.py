@@ -42,7 +42,7 @@ class RowFiller:
         self.store = store
         self.spec: StoreSpec = store.spec
         self.lanes = np.arange(lanes.start, lanes.stop)
-        self.overlapping = 0  # transitions held in the carry: 0 before the first row is finished
+        self.overlapping = 0  # transitions in the carry: 0 before the first row is finished
         spec = self.spec
         # Entries at the end of each array that the next row begins with.
         self._tails = {s.name: spec.overlap + 1 for s in spec.per_observation()}
@@ -58,7 +58,7 @@ class RowFiller:
         self._blocks: dict[int, Block] = {}
 
     def block(self, token: int) -> Block:
-        """The views of a token's rows; made once per token, since tokens come back."""
+        """The views of a token's rows; made once per token, since tokens are used again."""
         if token not in self._blocks:
             a = self.store.block(token)
             self._blocks[token] = Block(
@@ -76,9 +76,9 @@ class RowFiller:
         return self._blocks[token]
 
     def begin(self, block: Block, episode_ids: np.ndarray) -> int:
-        """Start rows with what the last ones ended in; returns the step to go on from.
+        """Start rows with what the last ones ended with; returns the step to continue from.
 
-        The fields that only an episode's end changes are written for the whole row at once.
+        Fields that only the end of an episode changes are written for the whole row at once.
         """
         start = self.overlapping
         unused = self.spec.overlap - start
@@ -95,7 +95,7 @@ class RowFiller:
     def record(self, block: Block, step: int, result: StepResult) -> None:
         """Write the rewards and the ends of the transitions at `step`.
 
-        Raises EnvError for rewards that are no numbers.
+        Raises EnvError for rewards that are not numbers.
         """
         write_rewards(result.rewards, block.rewards[:, step])
         for lane, terminated, truncated, _ in result.ended:
@@ -113,7 +113,7 @@ class RowFiller:
         self.overlapping = self.spec.overlap
 
     def cut(self, block: Block, step: int) -> None:
-        """Keep only the observation before `step`: the rows are given up half filled."""
+        """Keep only the observation before `step`, when half-filled rows are given up."""
         for name, kept in self.carry.items():
             source = block.arrays[name]
             if name == FRAMES:
@@ -131,9 +131,9 @@ class RowFiller:
         """The transition at `step` ended this lane's episode, and observation `step + 1` is the
         first of the next one. Returns the reward that is no longer in the row.
 
-        A terminated episode needs no observation after its end. A truncated one is bootstrapped
-        from one, which is not there: it is truncated a step earlier instead, where the observation
-        is, and its last transition is masked.
+        A terminated episode needs no observation after its end. A truncated one needs its final
+        observation for the bootstrap, which is missing here. It is therefore truncated one step
+        earlier, where the observation exists, and its last transition is masked.
         """
         masked = 0.0
         if not block.terminated[lane, step]:

@@ -39,7 +39,7 @@ class EnvLanes(Lanes):
         self.to_env = to_env(self.action_space)
         self.restart = [False] * len(envs)
         self.result = StepResult([0.0] * len(envs))
-        # Frames are written in place where all environments can: by `step_into`.
+        # Frames are written in place, by `step_into`, if all environments can do that.
         direct = [frame_env for env in envs if (frame_env := direct_frame_env(env)) is not None]
         self.direct = not masked and len(direct) == len(envs)
         if self.direct:
@@ -114,7 +114,7 @@ class EnvLanes(Lanes):
         return result
 
     def _per_lane(self, actions: list[np.ndarray]) -> list[Any]:
-        """One action per lane, as its space has it; never a view of shared memory."""
+        """One action per lane, in the type of its space; never a view of shared memory."""
         if self.discrete:
             return actions[0].tolist()
         columns = [list(leaf) for leaf in for_environment(self.action_space, self.to_env, actions)]

@@ -1,4 +1,4 @@
-"""What environments return, against what their spaces allow."""
+"""Checking the values that environments return against their spaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("fastrl")
 
 @dataclass(frozen=True)
 class Fault:
-    """A value that nobody can learn from: where it is, what it is, and what to do."""
+    """A value that must not be learned from: where it is, what it is, and what to do about it."""
 
     lane: int
     step: int
@@ -25,15 +25,15 @@ class Fault:
 
 
 class ValueCheck:
-    """Looks for values outside the spaces; one for all the lanes of a process.
+    """Looks for values outside the spaces; one object serves all lanes of a process.
 
-    What is not a number, an infinite reward and a discrete value that does not exist are faults.
-    A finite float outside its Box is none, since published environments return such, but the first
-    one is warned of.
+    NaN, infinite rewards and discrete values that do not exist are faults. A finite float outside
+    its Box is not, since published environments return such values, but the first one gives a
+    warning.
     """
 
     def __init__(self, leaves: tuple[Leaf, ...], environment: str):
-        """`leaves`: of the observation space; `environment`: its name in the warning."""
+        """`leaves`: those of the observation space; `environment`: its name for the warning."""
         self._leaves = leaves
         self._environment = environment
         self._warned = False
@@ -80,7 +80,7 @@ def _is_float_box(leaf: Leaf) -> bool:
 
 
 def _finite_within(leaf: Leaf, values: np.ndarray) -> np.ndarray:
-    """`values` with every finite one brought within the leaf's Box."""
+    """`values`, with every finite one clipped to the leaf's Box."""
     space = leaf.space
     assert isinstance(space, gym.spaces.Box)
     return np.where(np.isfinite(values), np.clip(values, space.low, space.high), values)

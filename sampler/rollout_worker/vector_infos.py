@@ -1,4 +1,4 @@
-"""Reading what vector environments put together from the infos of their lanes.
+"""Reading the infos of vector environments, which combine those of their lanes.
 
 Gymnasium pairs every key with a mask: `info["_key"]`, bool [L], says for which lanes
 `info["key"]` holds something. A key without a mask is for all lanes.
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 FINAL_OBSERVATIONS = ("final_obs", "final_observation")
-"""Keys of the observations that ended episodes; the second is Gymnasium's before 1.0."""
+"""Keys of the final observations of episodes; the second is Gymnasium's name before 1.0."""
 
 
 def of_lane(batched: Any, lane: int) -> Any:
-    """One lane's part of what a vector environment has put together: nested arrays [L, ...]."""
+    """One lane's part of combined values: nested arrays [L, ...]."""
     if isinstance(batched, dict):
         return {key: of_lane(part, lane) for key, part in batched.items()}
     if isinstance(batched, tuple):
@@ -24,7 +24,7 @@ def of_lane(batched: Any, lane: int) -> Any:
 
 
 def entry(info: dict[str, Any], key: str, lane: int, default: Any = None) -> Any:
-    """What `info` holds under `key` for one lane; `default` where it has nothing for that lane."""
+    """The value of `key` in `info` for one lane; `default` if there is none for that lane."""
     if key not in info:
         return default
     given = info.get(f"_{key}")
@@ -35,7 +35,7 @@ def entry(info: dict[str, Any], key: str, lane: int, default: Any = None) -> Any
 
 
 def final_entry(info: dict[str, Any], key: str, lane: int, default: Any = None) -> Any:
-    """As `entry`, of the step that ended an episode.
+    """Like `entry`, for the step that ended an episode.
 
     With same-step autoreset that step's own info is in `info["final_info"]`: a dict with masks, or,
     before Gymnasium 1.0, one dict for each lane.

@@ -1,11 +1,12 @@
 """A group that is one `gymnasium.vector.VectorEnv`.
 
-Such an environment steps all of its lanes at once, so where it resets a lane in the step that ends
-an episode (or, if it never does, where we must before the next step), there is no step left in
-which the policy could look at the final observation alone:
+Such an environment steps all of its lanes at once. If it resets a lane in the step that ends an
+episode (or never resets, so that we must do it before the next step), there is no step left in
+which the policy could see the final observation of that lane alone:
 
-* If the episodes of all lanes have ended, there is. Their final observations are written, and the
-  next step writes the first observations, which were kept, without stepping the environment.
+* If the episodes of all lanes have ended, nothing has to wait. Their final observations are
+  written, and the next step writes the first observations, which were kept, without stepping the
+  environment.
 * Otherwise the first observation takes the place of the final one (`StepResult.began`).
 """
 
@@ -37,7 +38,7 @@ from sampler.spaces.actions import to_env
 
 @dataclass(frozen=True)
 class Beginning:
-    """First observations of lanes, of which only those that were reset count."""
+    """First observations of lanes; only those of lanes that were reset are meaningful."""
 
     observation: Any
     """Nested like the space, arrays [L, ...]."""
@@ -55,8 +56,9 @@ class VectorLanes(Lanes):
         first_lane: int = 0,
         mode: AutoresetMode | None = None,
     ):
-        """`heartbeat[0]` is set to `first_lane` when the group is stepped. `mode`: what the
-        environment was seen to do; None: what it declares, or else does when an episode ends."""
+        """`heartbeat[0]` is set to `first_lane` when the group is stepped. `mode`: how the
+        environment was seen to reset; None: as it declares, or else as the first end of an episode
+        shows."""
         self.mode = declared_mode(env) if mode is None else mode
         self.heartbeat = heartbeat
         self.first_lane = first_lane
@@ -130,9 +132,9 @@ class VectorLanes(Lanes):
         at: int,
         masks: np.ndarray | None,
     ) -> None:
-        """Go on from the ends of episodes in an environment that does not do so in its next step.
+        """Handle ends of episodes in an environment that does not reset lanes in its next step.
 
-        ended: bool [L]. observation, info: what the step that ended them returned.
+        ended: bool [L]. observation, info: returned by the step that ended the episodes.
         """
         disabled = self.mode is AutoresetMode.DISABLED
         lanes = np.flatnonzero(ended).tolist()
@@ -165,7 +167,7 @@ class VectorLanes(Lanes):
         masks: np.ndarray | None,
         final: bool = False,
     ) -> None:
-        """Write the observation and the action mask, if it is in the info, of one lane alone."""
+        """Write the observation of one lane alone, and its action mask if the info has one."""
         self.writer.write(observation, observations, lane, at)
         if masks is not None:
             given = find_mask(observation, {"action_mask": mask})
@@ -178,7 +180,7 @@ class VectorLanes(Lanes):
         at: int,
         masks: np.ndarray | None,
     ) -> StepResult:
-        """The step of lanes that have all been reset already: the environment waits."""
+        """The step of lanes that have all been reset already; the environment is not stepped."""
         result = self.result
         self._write(kept.observation, observations, at)
         if masks is not None:
@@ -193,7 +195,7 @@ class VectorLanes(Lanes):
     def _check(self, rewards: Any, terminated: Any, truncated: Any, info: Any) -> None:
         parts = {"rewards": rewards, "terminated": terminated, "truncated": truncated}
         for name, part in parts.items():
-            if np.shape(part) != self.restart.shape:  # one value would do for all, silently
+            if np.shape(part) != self.restart.shape:  # numpy would silently broadcast it
                 raise EnvError(
                     f"step() returned {name} of shape {np.shape(part)}, not {self.restart.shape}; "
                     "return one for each lane"
@@ -206,7 +208,7 @@ class VectorLanes(Lanes):
     def _note_end(self, lane: int, terminated: bool, truncated: bool, info: dict[str, Any]) -> None:
         game_over = truncated or bool(final_entry(info, "game_over", lane, True))
         self.result.ended.append((lane, terminated, truncated, game_over))
-        # A wrapper around the whole vector environment gives its statistics beside final_info.
+        # A wrapper around the whole vector environment puts its statistics outside final_info.
         episode = final_entry(info, "episode", lane, entry(info, "episode", lane))
         if (score := given_score(episode)) is not None:
             self.result.given_scores[lane] = score
@@ -214,7 +216,7 @@ class VectorLanes(Lanes):
     def _note_resets(
         self, games: list[tuple[int, float, bool]], lanes: Any, info: dict[str, Any]
     ) -> None:
-        """Add the `lanes` in whose reset a game was played."""
+        """Add those of `lanes` in whose reset a game was played."""
         if "reset_reward" in info or "game_over" in info:
             for lane in lanes:
                 score, game_over = reset_score(info, lane)
@@ -229,11 +231,11 @@ class VectorLanes(Lanes):
     def _write_masks(
         self, target: np.ndarray, observation: Any, info: dict[str, Any], ended: np.ndarray
     ) -> None:
-        """Copy the action masks [L, A]; `ended` [L]: from where no action follows."""
+        """Copy the action masks [L, A]; `ended` [L]: lanes in which no action follows."""
         masks = find_mask(observation, info)
         if isinstance(masks, tuple | list) and not isinstance(self.action_space, OF_PARTS):
             masks = np.asarray(masks)  # one for each lane
-        # which lanes have one, where Gymnasium has put them together
+        # which lanes have one, if Gymnasium combined them
         given = info.get("_action_mask", np.ones(len(target), bool))
         for lane, lane_target in enumerate(target):
             mask = of_lane(masks, lane) if masks is not None and given[lane] else None
@@ -244,16 +246,17 @@ class VectorLanes(Lanes):
 
 
 def reset_score(info: dict[str, Any], lane: int) -> tuple[float, bool]:
-    """What a lane's reset scored, and whether the game ended in it."""
+    """The score made in a lane's reset, and whether the game ended in it."""
     score = float(entry(info, "reset_reward", lane, 0.0))
     return score, bool(entry(info, "game_over", lane, False))
 
 
 def seed_of(env: gym.vector.VectorEnv, seeds: list[int]) -> int | list[int]:
-    """What `reset` of a vector environment takes: all lanes' seeds, or one that it counts up from.
+    """The seed for `reset` of a vector environment: a list with one per lane, or the first of
+    consecutive ones.
 
-    Gymnasium's interface knows one number or None; its own two that are made of separate
-    environments take a list, which gives every lane a stream of its own.
+    Gymnasium's interface allows one number or None. Its two vector environments made of separate
+    environments also take a list, which gives every lane a stream of its own.
     """
     of_envs = gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv
     return seeds if isinstance(env.unwrapped, of_envs) else seeds[0]

@@ -1,8 +1,8 @@
 """One rollout worker: steps its groups of lanes in turn and writes what happens into rows.
 
-A group is always in one of two states. It waits for rows (all are taken: that is the
-back-pressure), or it waits for the policy worker to choose its next actions. While one group
-waits, another is stepped, so with two groups and fast inference the worker never sleeps.
+A group is always in one of two states. It waits for rows (when all are taken, this is the
+back-pressure), or it waits for the policy worker to choose its next actions. While one group waits,
+another is stepped, so with two groups and fast inference the worker never sleeps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sampler.shm.tokens import NONE
 from sampler.spaces import leaves
 from sampler.worker.context import WorkerContext
 
-WAKE_INTERVAL = 1.0  # seconds after which a sleeping worker looks around, though no bell rang
+WAKE_INTERVAL = 1.0  # seconds after which a sleeping worker checks for work, though no bell rang
 
 
 class RolloutWorker:
@@ -57,7 +57,8 @@ class RolloutWorker:
     def run(self, serve: Callable[[], bool] = lambda: False) -> None:
         """Work until the sampler stops.
 
-        `serve` answers the requests where that is done in this process; False if there are none.
+        `serve` answers requests, if this process does that itself; it returns False if there are
+        none.
         """
         self.start()
         words = self.shared.control.words
@@ -69,7 +70,7 @@ class RolloutWorker:
                 self.sleep()
 
     def advance(self) -> bool:
-        """Do everything that can be done without waiting; False if that was nothing."""
+        """Do everything that can be done without waiting; False if there was nothing to do."""
         advanced = False
         for group in self.groups:
             if group.token == NONE:
@@ -86,7 +87,7 @@ class RolloutWorker:
         return advanced
 
     def sleep(self) -> None:
-        """Wait for the bell, and account for what was waited for."""
+        """Wait for the bell, and count the time for whatever was waited for."""
         for_rows = all(group.token == NONE for group in self.groups)
         stage = Stage.WAITING_FOR_ROWS if for_rows else Stage.WAITING
         began = self.counters.enter(stage)
@@ -121,7 +122,7 @@ class RolloutWorker:
             self._give_up(group)
 
     def _report(self, group: Group, result: StepResult) -> None:
-        """Account for the ends of a group's step: of episodes, and of whole games."""
+        """Count and report the episodes and whole games that ended in a group's step."""
         self.counters.add("masked_steps", result.masked_steps)
         self.counters.add("episodes", len(result.ended))
         for lane, score, length in group.finished_games(result):
@@ -137,7 +138,7 @@ class RolloutWorker:
         self._claim(group)
 
     def _give_up(self, group: Group) -> None:
-        """The learner no longer waits for these rows: go on in new ones from here."""
+        """The learner no longer waits for these rows: continue in new ones from here."""
         self.counters.add("lost_steps", group.cut())
         self.shared.tokens.finish(group.token)
         self._claim(group)

@@ -1,4 +1,4 @@
-"""From a configuration to everything a sampler's processes are made of."""
+"""Builds everything that a sampler's processes need from a configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelParts:
-    """The caller's own instance of the model, and what the store must know about it."""
+    """The caller's own instance of the model, and its facts that the store depends on."""
 
     model: nn.Module
     factory: ModelFactory
@@ -55,11 +55,11 @@ class Assembly:
     device_weights: Any
     """Published weights on the GPU, int64 [2, words]; None where they are in the arena."""
     bell: Bell
-    """The learner's; the others are numbered like their workers."""
+    """The learner's bell; the others are numbered like their workers."""
     worker_bells: list[Bell]
     policy_bells: list[Bell]
     setup: Parcel[tuple[SamplerConfig, EnvironmentFacts]]
-    """What every worker needs, pickled once for all."""
+    """What every worker needs, pickled once for all of them."""
     make_model: Parcel[ModelFactory | None]
     """The same for all that choose actions."""
 
@@ -68,7 +68,7 @@ class Assembly:
         return self.parts.inputs if self.parts else ("obs",)
 
     def for_rollout_worker(self, index: int) -> WorkerContext:
-        """What a rollout worker is given whose actions a policy worker chooses."""
+        """The context of a rollout worker whose actions a policy worker chooses."""
         policy = self.shared.topology.policy_of(index)
         return WorkerContext(
             index,
@@ -80,7 +80,7 @@ class Assembly:
         )
 
     def for_policy_worker(self, index: int, threads: int = 1) -> WorkerContext:
-        """What a policy worker is given."""
+        """The context of a policy worker."""
         topology = self.shared.topology
         return WorkerContext(
             index,
@@ -98,16 +98,17 @@ class Assembly:
         )
 
     def for_local_worker(self, index: int) -> WorkerContext:
-        """What a rollout worker is given that chooses its own actions."""
+        """The context of a rollout worker that chooses its own actions."""
         return replace(
             self.for_rollout_worker(index),
-            peer_bells={index: SilentBell()},  # both have this index
+            peer_bells={index: SilentBell()},  # both workers have this index
             make_model=self.make_model,
             device_weights=self.device_weights,
         )
 
     def close(self) -> None:
-        """Close every descriptor; memory that a batch still looks into stays until it is gone."""
+        """Close every descriptor; memory that a batch still refers to stays until the batch is
+        gone."""
         for bell in (self.bell, *self.worker_bells, *self.policy_bells):
             bell.close()
         self.shared.close()
@@ -131,7 +132,7 @@ def assemble(
         parts = _prepare_model(config.seed, factory, observation_space, facts.action_space)
     spec = _store_spec(config, facts, parts)
     topology = Topology(config.workers, config.lane_groups, config.lanes_per_group, config.actors)
-    with ExitStack() as opened:  # closes what there is if the rest cannot be had
+    with ExitStack() as opened:  # closes what was made if the rest fails
         shared = Shared(spec, topology, parts.weight_bytes if parts else 0, config.sync)
         opened.callback(shared.close)
         device_weights = _prepare_gpu(config, shared) if parts else None
@@ -180,7 +181,7 @@ def _store_spec(
 
 
 def _prepare_gpu(config: SamplerConfig, shared: Shared) -> Any:
-    """With inference on a GPU: pin the arena, and keep published weights in the GPU's memory.
+    """For inference on a GPU, pin the arena and keep published weights in the GPU's memory.
 
     Returns the copies of the weights there, or None.
     """

@@ -1,6 +1,6 @@
-"""Looking at an environment in a process of its own.
+"""Inspecting an environment in a process of its own.
 
-It may hang, exit, crash or leave processes behind: none of that may happen to the caller.
+It may hang, exit, crash or leave processes behind, which must not affect the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sampler.rollout_worker.probe import inspect_environment
 from sampler.runtime.start_methods import worker_processes
 
 END_TIMEOUT = 2.0  # seconds
-POLL_INTERVAL = 0.2  # seconds between two looks at the time
+POLL_INTERVAL = 0.2  # seconds between two checks of the time
 
 
 def inspect(config: SamplerConfig) -> EnvironmentFacts:
@@ -36,11 +36,11 @@ def inspect(config: SamplerConfig) -> EnvironmentFacts:
 
 
 def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
-    """What `inspect_environment` finds out. Raises EnvError or ConfigError, like that.
+    """The result of `inspect_environment`, with the same EnvError and ConfigError.
 
-    Also raises EnvError where the environment does not answer within `start_timeout` seconds.
+    Also raises EnvError if the environment does not answer within `start_timeout` seconds.
     """
-    check_limits(1, bells=1)  # multiprocessing's server would say so in a traceback of its own
+    check_limits(1, bells=1)  # otherwise multiprocessing's server fails with a traceback
     parcel = Parcel(config, f"env {config.env_name}")
     parcel.pack()
     chosen = worker_processes(config.start_method)
@@ -83,6 +83,6 @@ def _main(connection: Connection, parcel: Parcel[SamplerConfig], name: str) -> N
         facts = inspect_environment(parcel.value)
     except BaseException as error:  # an environment may even call sys.exit
         text = report(error, "" if isinstance(error, FastrlError) else f"env {name}")
-    with suppress(BrokenPipeError):  # the caller is gone
+    with suppress(BrokenPipeError):  # the caller has ended
         connection.send_bytes(cloudpickle.dumps((facts, text)))
     end_own_group()

@@ -13,7 +13,7 @@ from sampler.worker.running import run_worker
 
 
 def main(context: WorkerContext) -> None:
-    """Entry point of the process. Each worker's peer is the other one, whose bell is silent."""
+    """Entry point of the process. The two workers are each other's peers, with silent bells."""
     index, shared = context.index, context.shared
     counters = shared.counters.rollout[index]
 
@@ -23,7 +23,7 @@ def main(context: WorkerContext) -> None:
         rollout_worker = RolloutWorker(context, make_lanes(context))
 
         def serve() -> bool:
-            counters.enter(Stage.INFERENCE)  # what hangs from here on is the model
+            counters.enter(Stage.INFERENCE)  # whatever hangs from here on is the model
             return policy_worker.serve()
 
         try:

@@ -1,4 +1,4 @@
-"""The worker processes of a sampler: how each is started, and what its death leaves to clean up."""
+"""The worker processes of a sampler: how each is started, and how its death is cleaned up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sampler.shm.signals import ANSWERED, ASKED, ROW, STEP, TOKEN
 from sampler.worker.context import WorkerContext
 
 NOT_WRITING = (Stage.STARTING, Stage.WAITING, Stage.STOPPED)  # into rows
-BATCH_TIMEOUT = 5.0  # seconds for a policy worker to finish the batch that it is at
+BATCH_TIMEOUT = 5.0  # seconds for a policy worker to finish its present batch
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Launch:
     """The multiprocessing context."""
 
     def __call__(self, restarts: int) -> BaseProcess:
-        """A process that is not started yet, for a worker that was restarted so often."""
+        """A process, not started yet, for a worker that was restarted that many times."""
         given = replace(self.context, restarts=restarts)
         process: BaseProcess = self.method.Process(
             target=self.main, name=self.name, daemon=True, args=(given,)
@@ -98,7 +98,7 @@ class ProcessWorkers:
         )
 
     def _recover_rollout(self, index: int) -> None:
-        """Take back the rows of a dead rollout worker, and the requests it left."""
+        """Take back the rows of a dead rollout worker, and its open requests."""
         groups = self.topology.groups_of(index)
         requests = self.shared.requests[groups.start : groups.stop]
         requests[:, ANSWERED] = requests[:, ASKED]
@@ -112,7 +112,7 @@ class ProcessWorkers:
         request, tokens = self.shared.requests[group], self.shared.tokens
         token = int(request[TOKEN])
         if token not in tokens.held_by(group):
-            return 0  # it was given rows, but died before it began them
+            return 0  # it was given rows but died before beginning them
         first = self.shared.spec.overlap if request[ROW] else 0
         return int(self.shared.store.block(token)["mask"][:, first : request[STEP]].sum())
 

@@ -17,11 +17,11 @@ from sampler.runtime.assembly import Assembly
 
 
 class SerialWorkers:
-    """The same workers as in processes of their own, called in turn."""
+    """The same workers as in separate processes, called in turn."""
 
     restarts = 0
     whole = True
-    """Whether every lane has made its step: not in one, nor after one that failed."""
+    """Whether every lane has completed its step; False during a step, and after one that failed."""
 
     def __init__(self, assembly: Assembly):
         self.control = assembly.shared.control
@@ -61,14 +61,15 @@ class SerialWorkers:
         self.whole = True
 
     def state_dict(self) -> dict[str, Any]:
-        """What the workers go on from, beside the shared memory."""
+        """The state of the workers outside the shared memory."""
         return {
             "rollout": [[g.state_dict() for g in w.groups] for w in self.rollout_workers],
             "policy": [worker.state_dict() for worker in self.policy_workers],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; the shared memory must have been restored. Raises StateError."""
+        """Continue from a `state_dict()`; the shared memory must already be restored. Raises
+        StateError."""
         for rollout_worker, groups in zip(self.rollout_workers, state["rollout"], strict=True):
             with self._named(rollout_worker):
                 for group, saved in zip(rollout_worker.groups, groups, strict=True):
@@ -86,13 +87,13 @@ class SerialWorkers:
             raise type(error)(f"{where}: {error}") from error
 
     def wake(self, groups: list[int]) -> None:
-        """Nobody sleeps here."""
+        """Nothing to do, since nobody sleeps here."""
 
     at_rest = True
-    """Between two calls nothing happens."""
+    """Always, since nothing happens between two calls."""
 
     def check(self) -> None:
-        """Errors are raised where they happen."""
+        """Nothing to do, since errors are raised where they happen."""
 
     def close(self) -> None:
         for rollout_worker in self.rollout_workers:

@@ -16,6 +16,6 @@ def worker_processes(method: str) -> Any:
 
 
 def inference_processes() -> Any:
-    """The multiprocessing context for processes that import torch: clean ones, for CUDA needs
-    that."""
+    """The multiprocessing context for processes that import torch, which start clean because CUDA
+    needs that."""
     return context("spawn")

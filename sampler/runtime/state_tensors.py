@@ -1,4 +1,4 @@
-"""Saved states: nested dicts and lists of arrays, numbers and strings, to tensors and back.
+"""Saved states (nested dicts and lists of arrays, numbers and strings) to tensors and back.
 
 Tensors are what `torch.load` reads without executing code.
 """

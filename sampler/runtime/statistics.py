@@ -22,7 +22,7 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
     `restarts`.
     """
     counters = shared.counters
-    # Each word is read once, so that the sums are those of the parts.
+    # Each word is read only once, so that totals equal the sums of their parts.
     learner = counters.learner.as_dict()
     rollout = [row.as_dict() for row in counters.rollout]
     policy = [row.as_dict() for row in counters.policy]

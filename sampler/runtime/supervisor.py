@@ -21,8 +21,8 @@ from sampler.shm.words import NamedWords
 
 logger = logging.getLogger("fastrl")
 
-WATCH_INTERVAL = 0.2  # seconds between two looks at the heartbeats
-STOP_TIMEOUT = 2.0  # seconds that workers have to stop by themselves
+WATCH_INTERVAL = 0.2  # seconds between two checks of the heartbeats
+STOP_TIMEOUT = 2.0  # seconds that workers get to stop by themselves
 FORK_SERVER_DIED = 255  # exit code that multiprocessing gives to all its processes
 SEEN_TOGETHER = 2.0  # seconds within which all of them are seen to have ended
 FIRST_NOTICE, NEXT_NOTICE = 5.0, 10.0  # seconds of starting until the log says who is waited for
@@ -42,34 +42,34 @@ class Worker:
     counters: CounterRow
     control: NamedWords
     launch: Callable[[int], BaseProcess]
-    """Makes the (unstarted) process, given how often it has been restarted."""
+    """Makes the process, without starting it, given how often it has been restarted."""
     recover: Callable[[], None]
-    """Takes back what the dead process held, before it is started again."""
+    """Takes back what the dead process held, before the next one is started."""
     environment: str = ""
-    """Name of the environment that it runs; "": it runs none."""
+    """Name of the environment that it runs; "" without one."""
     process: BaseProcess | None = None
     restarts: int = 0
     launched: float = 0.0
     launched_at: int = 0
-    """Steps that it had made in all when it was last launched."""
+    """Total steps when it was last launched."""
     last_error: str = ""
-    """What its last process reported, without the place."""
+    """The report of its last process, without the place of the error."""
     progress: tuple[int, int] = (0, 0)
-    """Heartbeat last seen: when the present stage began, and the lane in it."""
+    """The last heartbeat: when the present stage began, and the lane in it."""
     progress_time: float = 0.0
     hung: str = ""
-    """Why the supervisor has ended it, if it has."""
+    """Why the supervisor ended it, if it did."""
 
     @property
     def place(self) -> str:
-        """The worker, with the environment and the lane that it is at."""
+        """The worker, with its environment and the lane that it is stepping."""
         if not self.environment:
             return self.name
         return f"{self.name}, env {self.environment}, lane {self.counters['lane']}"
 
     @property
     def steps(self) -> int:
-        """Steps made, or by a policy worker actions chosen, by all its processes so far."""
+        """Steps made (by a policy worker: actions chosen) by all its processes so far."""
         return self.counters["steps" if self.environment else "observations"]
 
 
@@ -111,7 +111,7 @@ class Supervisor:
         process = worker.launch(worker.restarts)
         start(process)
         worker.process = process
-        worker.control["pid"] = process.pid or 0  # known before the process has begun to run
+        worker.control["pid"] = process.pid or 0  # known before the process begins to run
 
     # ---- watching
 
@@ -128,7 +128,7 @@ class Supervisor:
                 self._tell_of_start()
             except Exception as error:  # the watcher must not die silently
                 if self._stopping.is_set():
-                    return  # what it needed is gone
+                    return  # the sampler was closed meanwhile
                 if not isinstance(error, FastrlError):
                     error = WorkerError(f"the supervisor failed: {one_line(error)}")
                 self._fail(error)
@@ -138,7 +138,7 @@ class Supervisor:
         assert process is not None
         process.join()
         reported = bool(self.shared.errors.size[worker.slot])
-        end_group(process)  # what it left behind; and itself, if it was its fork server that died
+        end_group(process)  # its children; and itself, if only its fork server has died
         error = self._diagnose(worker, process.exitcode)
         counts = self._counts(process.exitcode)
         process.close()
@@ -164,16 +164,15 @@ class Supervisor:
             self.wake()
 
     def _came_back(self, worker: Worker, error: FastrlError) -> bool:
-        """Whether a restarted worker has reported the error that it was restarted for, before any
-        row was full."""
+        """Whether a restarted worker reported the same error again before any row was full."""
         line = str(error).removeprefix(worker.place)
         before, worker.last_error = worker.last_error, line
         row = self.shared.spec.steps * self.shared.topology.lanes_per_group
         return line == before and worker.steps - worker.launched_at < row
 
     def _counts(self, exitcode: int | None) -> bool:
-        """Whether a death is a failure of its own: all that are lost with their fork server are
-        one."""
+        """Whether a death counts as a failure: all deaths caused by one fork server's are one
+        failure."""
         if exitcode != FORK_SERVER_DIED:
             return True
         now = self._patience.look()
@@ -183,7 +182,7 @@ class Supervisor:
         return first
 
     def _diagnose(self, worker: Worker, exitcode: int | None) -> FastrlError:
-        """The error that a dead worker reported, or else what is known of its end."""
+        """The error that a dead worker reported, or else a description of how it ended."""
         text, hung = self.shared.errors.take(worker.slot), worker.hung
         worker.hung = ""
         if text:
@@ -234,7 +233,7 @@ class Supervisor:
                 self.kill(worker.slot)
 
     def _tell_of_start(self) -> None:
-        """Log who is waited for where starting takes long."""
+        """Log which workers are still starting when that takes long."""
         now = self._patience.seconds
         waiting = [w for w in self.workers if not w.control["ready"] and not w.restarts]
         if waiting and now >= self._next_notice:
@@ -254,19 +253,19 @@ class Supervisor:
             if worker.slot == slot and worker.process is not None:
                 if worker.process.is_alive():
                     return True
-                end_group(worker.process)  # if it was its fork server that died, it runs on
+                end_group(worker.process)  # it still runs if only its fork server has died
         return False
 
     # ---- stopping
 
     def stop_watching(self) -> None:
-        """From here on workers may end. To be called before they are told to."""
+        """Expect workers to end from now on. Must be called before they are told to stop."""
         self._stopping.set()
 
     def stop(self) -> None:
         """End every worker, within `STOP_TIMEOUT` seconds and a little; idempotent."""
         self._stopping.set()
-        workers, self.workers = self.workers, []  # they refer back to the owner of this object
+        workers, self.workers = self.workers, []  # they refer to this object's owner
         try:
             if self._thread.is_alive() and threading.current_thread() is not self._thread:
                 self._thread.join(STOP_TIMEOUT)
@@ -274,7 +273,7 @@ class Supervisor:
             for worker in workers:
                 if worker.process is not None:
                     worker.process.join(max(0.0, deadline - time.monotonic()))
-        finally:  # also when KeyboardInterrupt ends the waiting
+        finally:  # even if KeyboardInterrupt ends the wait
             for worker in workers:
                 process, worker.process = worker.process, None
                 if process is not None:

@@ -1,1 +1,1 @@
-"""Shared memory: the arena and everything that lives in it. Imports only errors and processes."""
+"""Shared memory: the arena and everything in it. Imports only errors and processes."""

@@ -45,14 +45,14 @@ class Layout:
 
 
 class Arena:
-    """Shared memory from `memfd_create`: no name, so a killed run leaves nothing behind.
+    """Shared memory from `memfd_create`, without a name, so a killed run leaves nothing behind.
 
     The creator really allocates the memory, so a later write can never fail. An arena sent to a
-    child process arrives there mapped. Index it with a field's name to get the array.
+    child process is mapped there, too. Index it with a field's name to get the array.
     """
 
     def __init__(self, layout: Layout, remedy: str = "ask for less"):
-        """Raises ConfigError, ending in `remedy`, where the machine cannot give the memory."""
+        """Raises ConfigError, whose text ends in `remedy`, if the machine lacks the memory."""
         self.layout = layout
         size = max(layout.size, mmap.PAGESIZE)
         available = available_memory()
@@ -67,7 +67,7 @@ class Arena:
             ) from error
         try:
             os.ftruncate(self.fd, size)
-            self._map()  # first, for it fails at once where the address space is limited
+            self._map()  # first, since it fails at once if the address space is limited
             os.posix_fallocate(self.fd, 0, size)
         except OSError as error:
             os.close(self.fd)
@@ -82,7 +82,7 @@ class Arena:
         return flat.reshape(field.shape)
 
     def close(self) -> None:
-        """Close the descriptor. The mapping goes with the last array that looks into it."""
+        """Close the descriptor. The mapping is freed with the last array that refers to it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -96,7 +96,7 @@ class Arena:
 
 
 def scalars(array: Any) -> Any:
-    """The elements of an array, read and written one by one: several times faster than by numpy."""
+    """A view for reading and writing single elements, several times faster than numpy's."""
     return memoryview(array)
 
 

@@ -1,4 +1,4 @@
-"""Control words: what the caller wants of all workers, and what is known of each of them."""
+"""Control words: commands of the caller to all workers, and the state of each worker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sampler.shm.words import NamedWords
 STOP, PAUSE = range(2)
 """Words written by the caller and read by every worker at each turn of its loop; 0 or 1."""
 PROCESS = ("pid", "ready", "restarts")
-"""Words of each worker. It sets `ready` itself, when its environments or its model are made; the
-supervisor clears that before a new process starts, and writes the others."""
+"""Words of each worker. The worker sets `ready` when its environments or its model are made; the
+supervisor clears it before a new process starts, and writes the others."""
 ROW_WORDS = 8  # a cache line
 
 

@@ -1,8 +1,8 @@
 """Always-on statistics: one row of int64 words per process.
 
-Each row has one writer at a time: its process, and while a worker has none, the supervisor, which
-counts what was lost with the dead one. Anybody may read at any time. `stage` and `stage_since` are
-the heartbeat: what the process is doing, and since when.
+Each row has one writer at a time: its process, or while a worker has no process, the supervisor,
+which counts what was lost with the dead one. Any process may read at any time. `stage` and
+`stage_since` are the heartbeat: what the process is doing, and since when.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class CounterRow(NamedWords):
 
     @property
     def counts(self) -> list[str]:
-        """Names of the words that count what has happened, not times or where the process is."""
+        """Names of the words that count events, without times and the present stage."""
         others = (*HEARTBEAT, "lane")
         return [n for n in self.index if n not in others and not n.endswith("_ns")]
 
@@ -108,7 +108,7 @@ class Counters:
         return [{name: row[name] for name in row.counts} for row in rows]
 
     def load_state_dict(self, state: list[dict[str, int]]) -> None:
-        """Go on counting from there."""
+        """Continue counting from saved counts."""
         for row, counts in zip([self.learner, *self.rollout, *self.policy], state, strict=True):
             for name, count in counts.items():
                 row[name] = count

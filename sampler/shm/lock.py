@@ -11,14 +11,14 @@ from sampler.process.patience import Patience
 
 SPINS = 20
 RETRY_INTERVAL = 50e-6  # seconds
-LONGEST_TRY = 1.0  # seconds that one counts at most: this process may have been stopped itself
+LONGEST_TRY = 1.0  # most seconds that one try counts, as this process may be stopped, too
 
 
 class ProcessLock:
     """Mutual exclusion between processes (record lock on byte 0 of `fd`) and between threads.
 
-    Not reentrant. A lock that cannot be had within `timeout` seconds raises TimeoutError: its
-    holder is stopped, for it would have released it by dying.
+    Not reentrant. Raises TimeoutError if the lock is not free within `timeout` seconds: its holder
+    must then be stopped, since a dead one would have released it.
     """
 
     def __init__(self, fd: int, timeout: float = 60.0):
@@ -31,7 +31,7 @@ class ProcessLock:
             raise TimeoutError(f"a thread has held the row tokens for {self.timeout:.0f} s")
         try:
             self._lock_record()
-        except BaseException:  # KeyboardInterrupt, too, which may come when it has been had
+        except BaseException:  # including KeyboardInterrupt after the lock was taken
             self._unlock()
             raise
 

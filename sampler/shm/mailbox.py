@@ -1,6 +1,6 @@
-"""What processes report beside the per-step path: finished games, and the error they died of.
+"""What processes report outside the per-step path: finished games, and the error that ended them.
 
-Every ring and slot has one writer and one reader and no lock, so a killed writer blocks nobody.
+Every ring and slot has one writer, one reader and no lock, so a killed writer blocks nobody.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sampler.shm.arena import Arena, Field, scalars
 from sampler.shm.ordering import acquire, release
 
 RING = 512  # games of a worker that are kept between two readings
-ATTEMPTS = 1000  # to read sums that their writer does not change meanwhile
+ATTEMPTS = 1000  # to read sums while their writer does not change them
 ERROR_BYTES = 16 * 1024
 
 
@@ -36,11 +36,11 @@ class GameTotals(NamedTuple):
 
 
 class EpisodeRings:
-    """For each rollout worker the sums over its finished games, and a ring of the last ones.
+    """For each rollout worker, sums over its finished games and a ring of the last ones.
 
-    The sums are of all games, exactly. Of more than RING games between two readings, the ring keeps
-    a random sample of that many: each of them is as likely to be in it as any other, whatever its
-    lane and its length.
+    The sums cover all games exactly. If more than RING games end between two readings, the ring
+    keeps a random sample of RING of them: every game is equally likely to be in it, whatever its
+    lane and length.
     """
 
     def __init__(self, arena: Arena):
@@ -88,15 +88,15 @@ class EpisodeRings:
 
     @staticmethod
     def _slot(head: int, unread: int) -> int:
-        """Where the next game goes; RING or more if nowhere (reservoir sampling)."""
+        """The slot for the next game; RING or more if it is left out (reservoir sampling)."""
         return head % RING if unread < RING else scramble(head) % (unread + 1)
 
     # ---- the learner's process
 
     def take(self) -> list[Episode]:
-        """The games finished since the last call, those of each worker in their order.
+        """The games finished since the last call, those of each worker in the order of time.
 
-        Of more than RING of a worker they are a sample; the others count as missed.
+        If a worker finished more than RING, they are a sample; the others count as missed.
         """
         episodes = []
         for worker in np.flatnonzero(self.heads != self.reads).tolist():
@@ -105,7 +105,7 @@ class EpisodeRings:
             acquire()
             entries = self.entries[worker].copy()
             acquire()
-            # Neither overwritten meanwhile, nor of before, nor so new that it is not counted yet.
+            # Only games not overwritten meanwhile, not read before, and already counted.
             whole = (numbers == self.numbers[worker]) & (numbers > read) & (numbers <= head)
             slots = np.flatnonzero(whole)
             slots = slots[np.argsort(numbers[slots])]
@@ -116,7 +116,7 @@ class EpisodeRings:
         return episodes
 
     def total(self) -> GameTotals:
-        """Sums over all games of all workers, whether taken, missed or neither yet."""
+        """Sums over all games of all workers, including those not taken yet."""
         return _total(np.array([self._sums(worker)[1] for worker in range(len(self.heads))]))
 
     def taken(self) -> GameTotals:
@@ -124,13 +124,14 @@ class EpisodeRings:
         return _total(self._taken)
 
     def _sums(self, worker: int) -> tuple[int, np.ndarray]:
-        """How many games a worker has finished at some instant during this call, and their sums."""
+        """The number of games that a worker has finished at one moment during this call, and their
+        sums."""
         for _ in range(ATTEMPTS):
             head = int(self.heads[worker])
             acquire()
             total = self.totals[worker, head % 2].copy()
             acquire()
-            if self.heads[worker] == head:  # if not, this copy may have been written to
+            if self.heads[worker] == head:  # otherwise this copy may have been overwritten
                 return head, total
         raise RuntimeError(f"the sums of worker {worker}'s games change all the time")
 
@@ -149,7 +150,8 @@ class EpisodeRings:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there. In a state without sums they begin at 0, and the ring is in order."""
+        """Continue from a saved state. One without sums begins with sums of 0 and its ring in
+        order."""
         self.entries[:], self.heads[:] = state["entries"], state["heads"]
         self.reads[:], self.missed = state["read"], state["missed"]
         heads = self.heads[:, None]
@@ -159,7 +161,7 @@ class EpisodeRings:
 
 
 def _total(sums: np.ndarray) -> GameTotals:
-    """Of the sums of all workers, [workers, 4]."""
+    """The sums of all workers, [workers, 4]."""
     games, score, length, frames = sums.sum(axis=0).tolist()
     return GameTotals(int(games), score, int(length), int(frames))
 

@@ -1,11 +1,11 @@
 """The order in which other processes see what this one writes into shared memory.
 
-Whoever publishes something writes it, calls `release()`, and then writes the word that says so;
-whoever has seen that word calls `acquire()` before reading what it stands for. Words are 8 bytes,
-aligned, and so written as a whole.
+A writer writes the data, calls `release()`, and then writes the word that announces them; a reader
+that has seen this word calls `acquire()` before it reads the data. Words have 8 bytes and are
+aligned, so each is written as a whole.
 
 An x86-64 processor keeps the order of writes and that of reads by itself. Others (Arm, RISC-V,
-POWER) keep it only across fences, which take the compiled extension; without it a sampler refuses
+POWER) keep it only across fences, which need the compiled extension; without it, a sampler refuses
 to start there.
 """
 
@@ -16,7 +16,7 @@ import platform
 from sampler.errors import ConfigError
 
 ORDERED = ("x86_64",)
-"""Processors on which nothing need be done, by their names in `platform.machine()`."""
+"""Processors that need no fences, by their names in `platform.machine()`."""
 
 try:
     from sampler.shm._ordering import acquire, release
@@ -24,10 +24,10 @@ except ImportError:  # installed without a C compiler
     FENCES = False
 
     def release() -> None:
-        """What was read and written before comes before whatever is written after."""
+        """Earlier reads and writes take effect before later writes."""
 
     def acquire() -> None:
-        """What was read before comes before whatever is read and written after."""
+        """Earlier reads take effect before later reads and writes."""
 
 else:
     FENCES = True
@@ -36,7 +36,7 @@ __all__ = ["acquire", "check_processor", "release"]
 
 
 def check_processor() -> None:
-    """Raise ConfigError where writes may be seen out of order and nothing here prevents it."""
+    """Raise ConfigError if writes may be seen out of order and there are no fences."""
     processor = platform.machine()
     if not FENCES and processor not in ORDERED:
         raise ConfigError(

@@ -25,7 +25,7 @@ class ParameterBlock:
             self.nbytes += -(-size // WORD) * WORD
 
     def views(self, block: np.ndarray | Tensor) -> dict[str, Tensor]:
-        """Tensors that look into `block`, int64 [words], by name; on its device."""
+        """Tensors that share the memory of `block`, int64 [words], by name; on its device."""
         import torch
 
         flat = torch.as_tensor(block).view(torch.uint8)
@@ -36,7 +36,7 @@ class ParameterBlock:
 
     @staticmethod
     def copy(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
-        """Copy every tensor of `target` from `source`, from whatever device."""
+        """Copy every tensor of `target` from `source`, which may be on another device."""
         import torch
 
         with torch.no_grad():

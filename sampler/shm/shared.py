@@ -74,14 +74,14 @@ class Topology:
 
 
 class Shared:
-    """The arena of a sampler and typed access to what lies in it. Can be sent to a child.
+    """The arena of a sampler, with typed access to its contents. Can be sent to a child.
 
-    Weights are read through a `WeightStore`, for they may lie on a GPU instead.
+    Weights are read through a `WeightStore`, since they may be on a GPU instead.
     """
 
     def __init__(self, spec: StoreSpec, topology: Topology, weight_bytes: int, sync: bool):
-        """Allocates the memory. Raises ConfigError where the machine cannot give it, or writes it
-        in an order that cannot be relied on."""
+        """Allocates the memory. Raises ConfigError if the machine lacks it, or may reorder writes
+        to it with no fence available."""
         check_processor()
         fields = [
             *spec.fields(),
@@ -118,7 +118,7 @@ class Shared:
         self.epsilon = self.arena["epsilon"]  # [lanes], exploration of models with Q-values
 
     def state_dict(self) -> dict[str, Any]:
-        """All that lies here except weights, times and errors; arrays are not copied."""
+        """The arena's contents except weights, times and errors; arrays are not copied."""
         return {
             "arrays": self._saved(),
             "episodes": self.episodes.state_dict(),
@@ -126,7 +126,8 @@ class Shared:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict()` gave. Raises StateError where other arrays lie here."""
+        """Continue from a `state_dict()`. Raises StateError if its arrays do not match those
+        here."""
         for name, array in self._saved().items():
             saved = state["arrays"].get(name)
             if saved is None or (saved.shape, saved.dtype) != (array.shape, array.dtype):

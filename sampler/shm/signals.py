@@ -11,7 +11,7 @@ import numpy as np
 
 from sampler.shm.arena import Field
 
-# Words of a request; a full cache line each, so that no two groups write to the same one.
+# Words of a request, which fills a cache line, so that no two groups write to the same line.
 ASKED, ANSWERED, REFUSED, TOKEN, STEP, ROW = range(6)
 REQUEST_WORDS = 8
 

@@ -29,7 +29,7 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """Everything that decides the fields of a store and their shapes."""
+    """Everything that determines the fields of a store and their shapes."""
 
     buffers: int
     rows: int
@@ -110,8 +110,8 @@ class StoreSpec:
         if self.stacks_frames:
             frame = self.observations[0]
             count = self.buffers * self.rows * self.frames_per_row
-            # One more than the rows hold: a frame of zeros, which stands for every frame from
-            # before the first observation of an episode.
+            # One frame more than the rows hold: zeros, in place of every frame from before the
+            # first observation of an episode.
             fields.append(Field(FRAMES, (count + 1,) + frame.shape, frame.dtype))
         return fields
 

@@ -30,10 +30,10 @@ NONE = -1
 
 
 class TokenPool:
-    """Tokens of K buffers. Rollout workers claim and finish, the learner does the rest."""
+    """Tokens of K buffers. Rollout workers claim and finish them; the learner does the rest."""
 
     def __init__(self, arena: Arena, lock: ProcessLock, sync: bool = False):
-        """With `sync`, one buffer at a time is open to claims: the one to be learned next."""
+        """With `sync`, only one buffer at a time can be claimed from: the next to be learned."""
         self.lock = lock
         self.sync = sync
         self.status = arena["token_status"]  # [K, tokens per buffer]
@@ -65,7 +65,7 @@ class TokenPool:
         ]
 
     def reset(self) -> None:
-        """Put the pool into its first state; once, by the process that makes the arena."""
+        """Initialise the pool; called once, by the process that makes the arena."""
         self.status[:] = FREE
         self.owner[:] = NONE
         self.turn[:] = np.arange(self.buffers)
@@ -77,7 +77,8 @@ class TokenPool:
     # ---- rollout workers
 
     def claim(self, group: int) -> int:
-        """A token for `group`, or NONE: the group then waits, and `granted` will have its token."""
+        """A token for `group`, or NONE: the group then waits, and `granted` will return its
+        token."""
         with self.lock:
             token = self._next_free()
             if token == NONE:
@@ -92,11 +93,11 @@ class TokenPool:
     def granted(self, group: int) -> int:
         """The token given to a waiting group since it asked, or NONE."""
         token = int(self.grant[group])
-        acquire()  # its rows are written to from here on
+        acquire()  # before its rows are written to
         return token
 
     def is_filling(self, token: int) -> bool:
-        """Whether the token is still its writer's; False after it has been given up."""
+        """Whether the token still belongs to its writer; False after it has been given up."""
         return bool(self._status[token] == FILLING)
 
     def finish(self, token: int) -> bool:
@@ -117,7 +118,7 @@ class TokenPool:
         None if there is none: all rows of a buffer must be finished or given up. One in which every
         row was given up is not worth delivering and does not count.
         """
-        if self._complete() == NONE:  # without the lock, for this is asked often
+        if self._complete() == NONE:  # without the lock, since this is called often
             return None
         with self.lock:
             buffer = self._complete()  # a late writer may have come back since
@@ -153,7 +154,7 @@ class TokenPool:
     def reclaim(self, groups: range) -> list[int]:
         """Take back what a dead worker's groups held; returns the groups that now have a token.
 
-        To be called when the worker can no longer write, and nobody writes for it.
+        Call it only when neither the worker nor anybody on its behalf can still write.
         """
         with self.lock:
             self.ticket[groups.start : groups.stop] = 0
@@ -173,7 +174,7 @@ class TokenPool:
     # ---- inside the lock
 
     def _complete(self) -> int:
-        """The buffer filled first of those that can be delivered, or NONE."""
+        """The earliest filled buffer of those that can be delivered, or NONE."""
         done = (self.status == FINISHED) | (self.status == ABANDONED)
         whole = done.all(axis=1) & (self.status == FINISHED).any(axis=1) & (self.held == 0)
         candidates = np.flatnonzero(whole)
@@ -207,7 +208,7 @@ class TokenPool:
 
     def _serve_waiting(self) -> list[int]:
         served = []
-        release()  # whoever reads a grant, without the lock, finds the rows left behind
+        release()  # a grant is read without the lock, so the rows must be seen as free before
         waiting = np.flatnonzero(self.ticket)
         for group in waiting[np.argsort(self.ticket[waiting])].tolist():
             token = self._next_free()

@@ -27,7 +27,8 @@ class WeightStore:
     """
 
     def __init__(self, arena: Arena, on_device: Any = None):
-        """`on_device`: the copies as an int64 tensor [2, words] on a GPU; None: in the arena."""
+        """`on_device`: the copies as an int64 tensor [2, words] on a GPU; None: they are in the
+        arena."""
         self.latest = arena["weights_latest"]  # [1]
         self.marks = arena["weights_marks"]  # [2, 3]
         self.copies: Any = arena["weights"] if on_device is None else on_device  # [2, words]
@@ -42,7 +43,7 @@ class WeightStore:
         ]
 
     def reset(self) -> None:
-        """Nothing published yet; once, by the process that makes the arena."""
+        """Mark that nothing is published yet; called once, by the process that makes the arena."""
         self.latest[0] = NOTHING
         self.marks[:] = NOTHING
 
@@ -72,7 +73,7 @@ class WeightStore:
     def read(self, out: Any) -> int:
         """Copy the newest whole version into `out`, int64 [words]; returns its version.
 
-        Raises RuntimeError if no whole version can be had, which means that memory was damaged.
+        Raises RuntimeError if no whole version can be read, which means that memory was damaged.
         """
         for _ in range(1000):
             version = self.version

@@ -1,4 +1,4 @@
-"""Words of shared memory by name."""
+"""Words of shared memory, accessed by name."""
 
 from __future__ import annotations
 

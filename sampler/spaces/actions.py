@@ -1,4 +1,4 @@
-"""Between stored actions and the environment: bounds, without torch.
+"""From stored actions to those of the environment: keeping to bounds, without torch.
 
 Stored actions are in the action space's own units. Only a Gaussian policy on a bounded Box can
 leave the bounds; its unclipped actions are stored, because the log-probabilities refer to them,

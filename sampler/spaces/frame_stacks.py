@@ -68,7 +68,8 @@ def gather(
 
 
 def make_room(stacks: np.ndarray) -> None:
-    """Drop the oldest frame of `stacks` [n, S, ...]; the newest is to be written to the last."""
+    """Drop the oldest frame of `stacks` [n, S, ...]; the caller writes the newest to the last
+    place."""
     stacks[:, :-1] = stacks[:, 1:]
 
 

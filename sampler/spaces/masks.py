@@ -30,8 +30,8 @@ def flatten_mask(space: gym.Space, mask: Any, final: bool = False) -> np.ndarray
             array or a tuple of arrays for a MultiDiscrete one, an array for a MultiBinary one
             (True: the bit may be 1; it may always be 0), anything or None for a Box. None for a
             leaf permits everything in it.
-        final: of an episode's last observation, from which no action follows: where it permits
-            none, it counts as permitting all.
+        final: the mask is that of an episode's last observation, after which there is no action; if
+        it permits nothing, it counts as permitting everything.
 
     Raises EnvError where the sizes do not match, or no action is permitted.
     """

@@ -1,1 +1,1 @@
-"""What both kinds of worker are given, and what each does around its work."""
+"""What both kinds of worker are given, and how their processes run."""

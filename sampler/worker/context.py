@@ -21,26 +21,26 @@ ModelFactory = Callable[[gym.Space, gym.Space], Any]
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What a worker is made from. It can be sent to a child, which gets the bells in it and no
-    others, for descriptors are scarce."""
+    """What a worker is made from. It can be sent to a child, which gets only the bells in it, since
+    file descriptors are scarce."""
 
     index: int
-    """Among the workers of its kind."""
+    """Its number among the workers of its kind."""
     shared: Shared
     setup: Parcel[tuple[SamplerConfig, EnvironmentFacts]]
     bell: Bell
-    """On which it sleeps."""
+    """The bell on which it sleeps."""
     peer_bells: dict[int, Bell]
-    """Of those it exchanges requests with, by their indices: of a rollout worker's policy worker,
-    or of the rollout workers that a policy worker serves."""
+    """Bells of the workers that it exchanges requests with, by index: a rollout worker's policy
+    worker, or the rollout workers that a policy worker serves."""
     learner_bell: Bell = field(default_factory=SilentBell)
     make_model: Parcel[ModelFactory | None] | None = None
-    """None where it chooses no actions. Only opening the parcel imports torch."""
+    """None if it chooses no actions. Only opening the parcel imports torch."""
     device_weights: Any = None
     """Published weights on a GPU, an int64 tensor [2, words] that the processes share; None: they
     are in the arena."""
     threads: int = 1
-    """Of inference on the CPU."""
+    """Threads for inference on the CPU."""
     restarts: int = 0
     """How often it has been started before."""
 

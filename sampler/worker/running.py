@@ -1,4 +1,4 @@
-"""What every worker process does around its work."""
+"""How every worker process runs: its priority, reports of errors, and its end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sampler.shm.counters import CounterRow, Stage
 from sampler.shm.shared import Shared
 
 NICENESS = 5
-"""Of all workers. Where cores are short, the learner goes first: rows go stale while it waits for a
-core, and the workers wait for it anyway when all rows are taken."""
+"""Priority of all workers. If cores are scarce, the learner goes first: rows become stale while it
+waits for a core, and the workers wait for it anyway when all rows are taken."""
 
 
 def run_worker(
@@ -22,7 +22,7 @@ def run_worker(
     name: Callable[[], str],
     work: Callable[[], None],
 ) -> None:
-    """Do `work` in a worker process, leave a report if it raises, and end the process group.
+    """Run `work` in a worker process, leave a report if it raises, and end the process group.
 
     `slot` is the worker's in `shared.errors`; `name()` says what it was doing, for the report.
     """

@@ -67,9 +67,6 @@ def test_the_seed_reaches_sampler_and_learner():
 
 
 def test_every_algorithm_has_a_preset_for_every_kind_of_task():
-    from sampler.learner.algorithms.registry import ALGORITHMS
-from sampler.runtime import inspection
-
     for algo in ALGORITHMS:
         for env in ("CartPole-v1", "BreakoutNoFrameskip-v4"):
             chosen = parse_options(["--env", env, "--algo", algo])[0]

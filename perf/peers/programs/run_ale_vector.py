@@ -36,7 +36,7 @@ def main() -> None:
         env.send(actions[t % len(actions)])
         _, _, terminated, truncated, _ = env.recv()
         t += 1
-        # The step after an episode's end only resets: it is no step.
+        # The step after an episode's end only resets, so it does not count.
         steps += options.batch_size - int((terminated | truncated).sum())
         report(steps)
 

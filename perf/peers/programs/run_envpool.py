@@ -41,7 +41,7 @@ def main() -> None:
         _, _, terminated, truncated, info = env.recv()
         env.send(actions[t % len(actions)], info["env_id"])
         t += 1
-        # The step after an episode's end only resets: it is no step.
+        # The step after an episode's end only resets, so it does not count.
         steps += options.batch_size - int((terminated | truncated).sum())
         report(steps)
 

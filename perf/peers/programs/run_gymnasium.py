@@ -39,7 +39,7 @@ def main() -> None:
     while True:
         _, _, terminated, truncated, _ = env.step(actions[t % len(actions)])
         t += 1
-        # The step after an episode's end only resets: it is no step.
+        # The step after an episode's end only resets, so it does not count.
         steps += options.num_envs - int((terminated | truncated).sum())
         report(steps)
 

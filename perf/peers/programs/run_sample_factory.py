@@ -1,4 +1,5 @@
-"""Sample Factory: its sampler alone, or its APPO training, on Atari or on environments of no work.
+"""Sample Factory: its sampler alone, or its APPO training, on Atari or environments that do
+nothing.
 
     python run_sample_factory.py sample|train --task breakout|null|sleep [its own flags]
 
@@ -33,7 +34,7 @@ FEATURES = 8
 
 
 class IdleEnv(gym.Env):
-    """A stack of four 84x84 frames and no work; may sleep instead of computing."""
+    """An environment that returns a stack of four 84x84 frames and does nothing, or only sleeps."""
 
     observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     action_space = gym.spaces.Discrete(4)
@@ -57,7 +58,7 @@ def make_idle_env(sleep_us: float, name, cfg, env_config, render_mode=None) -> I
 
 
 class IdleEncoder(Encoder):
-    """As little of a model as its interface allows: a few pixels."""
+    """The smallest model that its interface allows; it reads a few pixels."""
 
     def __init__(self, cfg, observation_space):
         super().__init__(cfg)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class A2CConfig(ActorCriticConfig):
-    """Settings of A2C; the defaults are those in use for Atari: 16 lanes, rollouts of 5 steps."""
+    """Settings of A2C; the defaults are the usual ones for Atari: 16 lanes, rollouts of 5 steps."""
 
     learning_rate: float = 7e-4
     anneal_learning_rate: bool = True
@@ -36,7 +36,7 @@ class A2CConfig(ActorCriticConfig):
 class A2C(ActorCritic):
     """One optimiser step on each batch made by the newest policy.
 
-    Nothing is clipped, and the approximate KL from the acting policy is 0: they are the same.
+    Nothing is clipped. The approximate KL from the acting policy is 0, as both are the same.
     """
 
     config: A2CConfig

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sampler.batch import SequenceBatch
     from sampler.config import SamplerConfig
 
-LOG_RATIO_BOUND = 20.0  # exp(20) is far beyond every clip, and its square far from overflow
+LOG_RATIO_BOUND = 20.0  # exp(20) is far beyond every clip, and its square does not overflow
 
 
 @dataclass(frozen=True)
@@ -91,18 +91,18 @@ class Rollout:
     discounts: Tensor
     """[B, T] float32: gamma, or 0 where the episode terminated."""
     cuts: Tensor
-    """[B, T] bool: nothing flows back from step t + 1."""
+    """[B, T] bool: no value or trace flows back from step t + 1."""
     real: Tensor
     """[B, T] bool: the transition happened."""
     valid: Tensor
-    """[B, T] bool: the steps that the loss sees: real, and not too old."""
+    """[B, T] bool: the steps in the loss, which are real and not too old."""
 
     def __getitem__(self, rows: slice | Tensor) -> Rollout:
         """Some of the rows; a slice gives views."""
         return self.map(lambda tensor: tensor[rows])
 
     def steps(self, row: Tensor, step: Tensor) -> Rollout:
-        """Single steps [n] as rows of length 1: what a model without state may learn from."""
+        """Single steps [n] as rows of length 1, for models without state."""
         timed = replace(self, state=self.valid)  # all but the state have a time axis
         picked = timed.map(lambda tensor: tensor[row, step].unsqueeze(1))
         return replace(picked, state=self.state[row])
@@ -118,14 +118,14 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the current model says about a rollout."""
+    """The current model's outputs for a rollout."""
 
     distribution: Any
-    """Over the actions, [B, T]."""
+    """Distribution over the actions, [B, T]."""
     log_probs: Tensor
     """[B, T] float32: of the rollout's actions."""
     log_ratios: Tensor
-    """[B, T] float32: log_probs minus those when acting, bounded; 0 where nothing happened."""
+    """[B, T] float32: log_probs minus those when acting, bounded; 0 at steps that are not real."""
     values: Tensor
     """[B, L] float32."""
 
@@ -148,7 +148,7 @@ class ActorCritic(Learner):
         self.make_distribution = distribution_for(model, action_space)
         self.reward_scaler = RewardScaler(config.gamma) if config.normalize_rewards else None
         self.lags: dict[str, float] = {}
-        """Lag figures of the batch in hand."""
+        """Lag figures of the present batch."""
         self.stale = StaleSteps(config.max_policy_lag)
 
     @property
@@ -178,8 +178,8 @@ class ActorCritic(Learner):
         state = data.rnn_state
         if state is None:
             state = self.model.initial_state(len(batch)).to(self.device)
-        # An episode's end is followed by an invalid step, and so may a row be that was given up:
-        # in both cases the next observation's value is a bootstrap, and nothing flows back.
+        # An invalid step follows an episode's end, and may follow a step of a row that was given
+        # up: in both cases the next observation's value is a bootstrap, and nothing flows back.
         cuts = batch.terminated | batch.truncated
         cuts[:, :-1] |= ~real[:, 1:]
         discounts = self.config.gamma * ~batch.terminated
@@ -198,17 +198,17 @@ class ActorCritic(Learner):
             valid=self._tensor(valid),
         )
         kept = real.any(1)
-        if not kept.all():  # rows that were given up hold anything, NaN included
+        if not kept.all():  # rows that were given up may hold anything, including NaN
             rollout = rollout[self._tensor(kept.nonzero()[0])]
         if self.batches == 0:
             self._update_normalizer(rollout)
         return rollout
 
     def _update_normalizer(self, rollout: Rollout) -> None:
-        """Let the model see the observations that were acted on, for its running statistics.
+        """Update the model's running statistics with the observations that were acted on.
 
-        This comes after a batch was learned from, so that acting and learning agree about it, but
-        before the very first one, which would otherwise be seen raw.
+        This comes after learning from a batch, so that acting and learning use the same statistics,
+        but before learning from the very first batch, which would otherwise not be normalized.
         """
         update = getattr(self.model, "update_normalizer", None)
         if update is not None:
@@ -216,8 +216,8 @@ class ActorCritic(Learner):
             update(rollout.obs, torch.cat((rollout.real, bootstrap), dim=1))
 
     def _lag(self, batch: SequenceBatch) -> np.ndarray:
-        """[B, T] versions between acting and now. A learner that was told no version so far takes
-        the newest in the batch for its own."""
+        """[B, T] versions between acting and now. A learner without a version of its own takes the
+        newest in the batch."""
         versions = batch.policy_version
         self.version = max(self.version, int(versions[batch.mask].max(initial=0)))
         return self.version - versions
@@ -246,7 +246,7 @@ class ActorCritic(Learner):
         mask = None if part.action_mask is None else part.action_mask[:, :steps]
         distribution = self.make_distribution(outputs["logits"][:, :steps].float(), mask)
         log_probs = distribution.log_prob(part.actions)
-        # What did not happen may hold anything; bounds keep infinities out of the gradients.
+        # Steps that are not real may hold anything; bounds keep infinities out of the gradients.
         log_ratios = (log_probs - part.log_probs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
         log_ratios = torch.where(part.real, log_ratios, 0.0)
         return Prediction(distribution, log_probs, log_ratios, outputs["values"].float())
@@ -263,8 +263,9 @@ class ActorCritic(Learner):
     ) -> None:
         """One optimiser step down policy + value_coef value - entropy_coef entropy.
 
-        now: of `part`. targets: [B, T] of the values. policy, value: scalar losses. extra: further
-        metrics. reduction: of the entropy, as of the two losses; reported losses are means.
+        now: the model's outputs for `part`. targets: value targets [B, T]. policy, value: scalar
+        losses. extra: further metrics. reduction: how the two losses were reduced, and how the
+        entropy is; reported losses are means.
         """
         config, valid = self.config, part.valid
         entropies = now.distribution.entropy()
@@ -277,7 +278,7 @@ class ActorCritic(Learner):
             "losses/entropy": reduce(entropies.detach(), valid),
         }
         if self.step(loss, {"values": now.values, "log_probs": now.log_probs, **losses}):
-            # of the values from before the update: those that it fits explain more
+            # uses the values from before the update; after it they would fit better
             explained = explained_variance(part.values, targets, valid).nan_to_num(0.0)
             self.metrics.add(
                 {
@@ -290,7 +291,7 @@ class ActorCritic(Learner):
             )
 
     def finish(self, rollout: Rollout, publish: Publish) -> dict[str, float]:
-        """Publish what was learned from a batch; the metrics of its update by name."""
+        """Publish the weights learned from a batch; returns the metrics of its update by name."""
         if self.batches:
             self._update_normalizer(rollout)
         self.publish(publish)
@@ -337,8 +338,8 @@ def check_minibatches(minibatches: int, items: int, name: str = "rows") -> None:
 
 
 def check_equal_minibatches(minibatches: int, rows: int) -> None:
-    """Raise ConfigError where some minibatch of a batch's rows would be larger than others: a row
-    in it would count less than others do."""
+    """Raise ConfigError if some minibatch of a batch's rows would be larger than others, as each of
+    its rows would count less."""
     check_minibatches(minibatches, rows)
     if rows % minibatches:
         divisors = [n for n in range(1, rows + 1) if rows % n == 0]

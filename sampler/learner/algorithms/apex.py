@@ -43,8 +43,8 @@ class ApeXConfig(QLearnerConfig):
     max_grad_norm: float = 40.0
     batch_size: int = 512
     hindsight: Literal["none", "future", "final", "episode"] = "none"
-    """Goals that replace those aimed at, in environments with goals: such as were reached later,
-    last, or at any time in the same episode."""
+    """Which goals replace the desired ones, in environments with goals: those reached later in the
+    episode, at its end, or at any time in it."""
     hindsight_goals: int = 4
     """Transitions with a replaced goal for each one that keeps its own."""
 
@@ -60,7 +60,8 @@ class ApeXConfig(QLearnerConfig):
 
     @property
     def overlap(self) -> int:
-        """`SamplerConfig.overlap` that these transitions need: every step starts one in one row.
+        """`SamplerConfig.overlap` that these transitions need, so that every step starts one in
+        some row.
 
         With priorities a row holds one step more, so that the actor's own Q-values after every
         transition are known.
@@ -72,7 +73,7 @@ class ApeXConfig(QLearnerConfig):
 
 
 class ApeX(QLearner):
-    """Learns n-step transitions drawn from the replay of rows; for models without memory.
+    """Learns from n-step transitions drawn from replayed rows; for models without memory.
 
     hindsight: how goals are replaced and rewards computed anew (`hindsight_of`), where the
     configuration asks for that.
@@ -111,7 +112,7 @@ class ApeX(QLearner):
             )
         self.hindsight = hindsight
         self._names = [leaf.name for leaf in leaves(observation_space, "obs")]
-        # What a model without memory is given beside the observations.
+        # State and `is_first`, which a model without memory takes but does not use.
         self._state = self.model.initial_state(config.batch_size).to(self.device)
         self._is_first = torch.zeros(config.batch_size, dtype=torch.bool, device=self.device)
 
@@ -161,7 +162,7 @@ class ApeX(QLearner):
 
     def actor_priorities(self, batch: SequenceBatch) -> np.ndarray:
         """|errors| [B, T] of the transitions that start in new rows, from the Q-values with which
-        their actions were chosen; without meaning in the last `overlap` steps."""
+        their actions were chosen; meaningless in the last `overlap` steps."""
         data = batch.to("cpu")
         q_values = data.q_values
         following = torch.cat((q_values[:, 1:], torch.zeros_like(q_values[:, :1])), dim=1)
@@ -233,7 +234,7 @@ class DQN(ApeX):
 
     @classmethod
     def saved_name(cls) -> str:
-        return ApeX.saved_name()  # as in all checkpoints so far: nothing in them differs
+        return ApeX.saved_name()  # as in all checkpoints so far, which do not differ
 
 
 def hindsight_of(
@@ -242,8 +243,8 @@ def hindsight_of(
     strategy: Literal["future", "final", "episode"] = "future",
     goals: int = 4,
 ) -> Hindsight:
-    """Goal replacement with the rewards and ends of an environment of its own, which is closed when
-    the result is no longer used.
+    """Goal replacement, with rewards and ends computed by an environment made for it, which is
+    closed when the result is no longer used.
 
     Raises ConfigError for an environment without goals: it needs Dict observations with
     `achieved_goal` and `desired_goal`, and `compute_reward`.

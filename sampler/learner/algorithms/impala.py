@@ -69,7 +69,7 @@ class IMPALA(ActorCritic):
             valid, reduction = part.valid, config.reduction
             policy = policy_gradient_loss(now.log_probs, advantages, valid, reduction)
             value = value_loss(now.values[:, :-1], vs, mask=valid, reduction=reduction)
-            # by more than a hundredth, for without lag they are rounded to either side of 1
+            # by more than 0.01, since without lag rounding puts them on either side of 1
             bounded = (now.log_ratios.detach() > log(config.clip_rho) + 0.01).float()
             clipped = {"losses/clipfrac": reduce(bounded, valid)}
             self.descend(part, now, vs, policy, value, clipped, reduction)

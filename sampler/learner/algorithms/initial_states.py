@@ -37,10 +37,10 @@ class StateNetwork(nn.Module):
 
 
 class InitialStates:
-    """Where sequences begin.
+    """The states that sequences begin with.
 
-    stored: the actor's own state at that step. zero: nothing is remembered. learned: what a small
-    network, trained beside the model to predict stored states, makes of the first observation.
+    stored: the actor's own state at that step. zero: an empty memory. learned: the prediction of a
+    small network from the first observation, trained beside the model to predict stored states.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class InitialStates:
         learning_rate: float,
         max_non_finite: int,
     ) -> None:
-        """learning_rate, max_non_finite: of the network's own updates."""
+        """learning_rate, max_non_finite: for the network's own updates."""
         self.kind = kind
         self._model = model
         shape = tuple(model.initial_state(1).shape[1:])
@@ -73,11 +73,11 @@ class InitialStates:
             return self._network(self._first(batch))
 
     def learn(self, batch: SequenceBatch) -> Tensor | None:
-        """One step of the network towards the stored states; its squared error, a scalar.
+        """One step of the network towards the stored states; returns its squared error, a scalar.
 
-        None where there is no network, or where the error is not finite, which changes nothing.
-        Rows that begin an episode count nothing: their state is known to be zero. Raises
-        NonFiniteError where too many in a row are not finite.
+        None without a network, or if the error is not finite, in which case nothing changes. Rows
+        that begin an episode are ignored: their state is known to be zero. Raises NonFiniteError if
+        too many errors in a row are not finite.
         """
         if self._network is None:
             return None

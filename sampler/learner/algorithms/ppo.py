@@ -66,7 +66,7 @@ class PPO(ActorCritic):
         super().check_sampler(config)
         if self.recurrent:
             check_equal_minibatches(self.config.minibatches, config.batch)
-        else:  # of the steps that are real, whose number varies
+        else:  # of the real steps, whose number varies
             steps = config.batch * config.rollout
             check_minibatches(self.config.minibatches, steps, "steps")
 
@@ -103,7 +103,8 @@ class PPO(ActorCritic):
         return replace(rollout, values=values[:, :-1]), advantages
 
     def minibatches(self, rollout: Rollout) -> Iterator[tuple[Rollout, Any]]:
-        """Disjoint random parts of the valid steps, and what picks the same from [B, T] tensors.
+        """Disjoint random parts of the valid steps, each with a function that picks the same steps
+        from [B, T] tensors.
 
         Recurrent models get rows; others get single steps, as rows of length 1.
         """
@@ -124,7 +125,8 @@ class PPO(ActorCritic):
             yield items[order[part]]
 
     def _learn(self, part: Rollout, advantages: Tensor, targets: Tensor) -> float:
-        """One optimiser step; returns the approximate KL from the acting policy if it is watched.
+        """One optimiser step; returns the approximate KL from the acting policy if `target_kl` is
+        set.
 
         part: as from `minibatches`; advantages, targets: [b, T] of its steps.
         """

@@ -42,14 +42,15 @@ SMALLER_REPLAY = "lower replay_capacity, or set replay_path to a directory to ke
 
 
 class QLearner(Learner, Explores, Replays):
-    """A learner whose model gives Q-values; subclasses say what is replayed and how it is learned.
+    """A learner whose model gives Q-values; subclasses define what is replayed and how it is
+    learned.
 
-    The replay is made by `prepare`, or else when the first batch shows what its rows look like.
+    The replay is made by `prepare`, or else from the shapes of the first batch.
     """
 
     config: QLearnerConfig
     beta: float
-    """Exponent of the importance weights now."""
+    """Present exponent of the importance weights."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class QLearner(Learner, Explores, Replays):
         self.ratio = ReplayRatio(config.replay_ratio)
         self.reward_scaler = RewardScaler(config.gamma) if config.normalize_rewards else None
         self.generator = np.random.default_rng(config.seed)
-        """Of what is replayed."""
+        """Chooses what is replayed."""
         self.replay: AnyReplay | None = None
         self._buffers: Fields = {}
         self._saved_replay: Fields = {}
@@ -88,7 +89,7 @@ class QLearner(Learner, Explores, Replays):
 
     @abstractmethod
     def learn(self) -> bool:
-        """One optimiser step on a sample of the replay; whether it was made."""
+        """One optimiser step on a sample of the replay; returns whether it was made."""
 
     @property
     @abstractmethod
@@ -142,8 +143,8 @@ class QLearner(Learner, Explores, Replays):
         }
 
     def store(self, batch: SequenceBatch) -> None:
-        """Take the rows of `batch` that were not given up into the replay, and what they say about
-        rewards and observations into the statistics."""
+        """Insert the rows of `batch` that were not given up into the replay, and update the
+        statistics of rewards and observations with them."""
         if self.replay is None:
             self.open_replay(batch)
         rows = self._real_rows(batch)
@@ -160,7 +161,8 @@ class QLearner(Learner, Explores, Replays):
         self._check_rows(config.rollout, config.overlap)
 
     def _check_rows(self, rollout: int, overlap: int) -> None:
-        """Raise ConfigError unless the sampler's rows are as this learner replays them."""
+        """Raise ConfigError unless the sampler's rows have the length and overlap that this learner
+        replays."""
         given = {"rollout": rollout, "overlap": overlap}
         for name, wanted in self.config.rows(rollout, overlap).items():
             if given[name] != wanted:
@@ -171,12 +173,13 @@ class QLearner(Learner, Explores, Replays):
 
     @property
     def _full(self) -> bool:
-        """Whether the replay holds all it can: of transitions fewer than steps, for an episode's
-        end takes a step of a row that starts none."""
+        """Whether the replay is full. It then holds fewer transitions than steps, because the step
+        after an episode's end starts none."""
         return self.replay is not None and self.replay.storage.full
 
     def open_replay(self, batch: SequenceBatch) -> None:
-        """Make the replay, for rows like those of `batch`, and fill it with what was saved of it.
+        """Make the replay, for rows like those of `batch`, and fill it from the saved state if
+        there is one.
 
         Raises ConfigError where it does not fit.
         """
@@ -193,7 +196,7 @@ class QLearner(Learner, Explores, Replays):
             self._saved_replay = {}
 
     def _real_rows(self, batch: SequenceBatch) -> SequenceBatch:
-        """`batch` without rows that were given up: they hold anything."""
+        """`batch` without rows that were given up, which may hold anything."""
         kept = batch.mask.any(1)
         if kept.all():
             return batch
@@ -201,13 +204,13 @@ class QLearner(Learner, Explores, Replays):
         return self.batch_of(batch.spec, rows)
 
     def _lags(self, batch: SequenceBatch) -> dict[str, float]:
-        """Figures about the lag of the batch that the sampler hands over."""
+        """Figures about the lag of the sampler's batch."""
         versions, real = batch.policy_version, batch.mask
         self.version = max(self.version, int(versions[real].max(initial=0)))
         return lag_metrics(self.version - versions, real, real)
 
     def _update_normalizer(self, batch: SequenceBatch) -> None:
-        """Let the model see the new observations, for its running statistics (in buffers)."""
+        """Update the model's running statistics (in buffers) with the new observations."""
         update = getattr(self.model, "update_normalizer", None)
         if update is not None and next(self.model.buffers(), None) is not None:
             new = batch.mask.copy()
@@ -216,7 +219,7 @@ class QLearner(Learner, Explores, Replays):
             update(batch.to(self.device).model_obs, torch.from_numpy(new).to(self.device))
 
     def _count_rewards(self, batch: SequenceBatch) -> None:
-        """Let the reward scaler, if there is one, see the new rewards."""
+        """Update the reward scaler, if there is one, with the new rewards."""
         if self.reward_scaler is not None:
             rewards = self._bounded(torch.from_numpy(batch.rewards)).numpy()
             self.reward_scaler.count(rewards, batch)
@@ -230,7 +233,7 @@ class QLearner(Learner, Explores, Replays):
 
     @property
     def reward_unit(self) -> float:
-        """What rewards are divided by after they were scaled and clipped."""
+        """The divisor of rewards after scaling and clipping."""
         return 1.0 if self.reward_scaler is None else float(self.reward_scaler.statistics.std)
 
     def rewards(self, rewards: Tensor) -> Tensor:
@@ -248,7 +251,7 @@ class QLearner(Learner, Explores, Replays):
         return q_values.gather(-1, index).squeeze(-1)
 
     def selector(self, online: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-        """Values [..., A] whose largest one says which action bootstraps; forbidden ones -inf."""
+        """Values [..., A] whose maximum selects the action to bootstrap from; -inf where masked."""
         chosen = online.detach() if self.config.double else target
         return chosen if mask is None else chosen.masked_fill(~mask, -math.inf)
 
@@ -275,16 +278,16 @@ class QLearner(Learner, Explores, Replays):
             state["reward_scaler"] = self.reward_scaler.state_dict()
         state["random"]["replay"] = self.generator.bit_generator.state
         if self.config.save_replay and self.replay is not None:
-            state["replay"] = {  # without a copy, except of what may only be read
+            state["replay"] = {  # without a copy, except of read-only arrays
                 name: torch.from_numpy(array if array.flags.writeable else array.copy())
                 for name, array in self.replay.state_dict().items()
             }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict()`; without a saved replay it is filled anew first.
+        """Continue from `state_dict()`; without a saved replay, the replay is filled again first.
 
-        Raises ConfigError where it does not fit.
+        Raises ConfigError if the state does not fit.
         """
         super().load_state_dict(state)
         self.target.load_state_dict(renamed(state["target"], self.target.state_dict()))

@@ -93,7 +93,8 @@ class R2D2Config(QLearnerConfig):
 
 
 class R2D2(QLearner):
-    """Learns the steps after the burn-in of replayed rows; works without a recurrent core, too."""
+    """Learns from the steps after the burn-in of replayed rows; also works without a recurrent
+    core."""
 
     config: R2D2Config
     replay: SequenceReplay | None
@@ -230,8 +231,8 @@ class R2D2(QLearner):
     def q_values(self, batch: SequenceBatch, state: Tensor) -> tuple[Tensor, Tensor]:
         """Q-values after the burn-in, online and target, float32 [B, sequence + 1, A].
 
-        batch: tensors. state: [B, *state] before the first step. No gradient enters the burn-in,
-        and none the target network.
+        batch: tensors. state: [B, *state] before the first step. No gradient flows through the
+        burn-in or the target network.
         """
         burn_in = self.config.burn_in
         obs, is_first = batch.model_obs, batch.is_first
@@ -262,7 +263,7 @@ class R2D2(QLearner):
         gradient.
 
         q_values: [B, L, A] before each step; next_target, next_online: after it. cuts: bool [B, L],
-        where windows end: at the ends of episodes, and before what is not known.
+        where windows end: at the ends of episodes, and before unknown values.
         """
         learned = slice(self.config.burn_in, None)
         rewards = torch.where(batch.mask, batch.rewards, 0.0)[:, learned]
@@ -281,8 +282,8 @@ class R2D2(QLearner):
         return targets - self.taken(q_values, batch.actions[:, learned])
 
     def drift(self, batch: SequenceBatch, rows: np.ndarray, state: Tensor) -> dict[str, Tensor]:
-        """How far stored states are from recomputed ones (`delta_q`), as metrics, where the next
-        row of the lane is there, too.
+        """How far stored states are from recomputed ones (`delta_q`), as metrics, for rows whose
+        lane's next row is also stored.
 
         batch: replayed rows, tensors; rows: their serial numbers [n]; state: [n, *state] before
         their first step.

@@ -20,7 +20,7 @@ from sampler.models import make_model, make_q_model
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What one name stands for."""
+    """The parts of one algorithm."""
 
     learner: type[Learner]
     config: type[LearnerConfig]

@@ -1,4 +1,4 @@
-"""Steps that are too old to be learned from: how many, and a warning where they are most."""
+"""Counting steps that are too old to be learned from, with a warning if most of them are."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 logger = logging.getLogger("fastrl")
 
-PATIENCE = 20  # batches that the warning is about
+PATIENCE = 20  # batches that the warning looks at
 
 
 class StaleSteps:
-    """Counts the steps that `max_policy_lag` leaves out, and warns once where most are."""
+    """Counts the steps that `max_policy_lag` leaves out, and warns once if it leaves out most."""
 
     def __init__(self, max_policy_lag: int) -> None:
         self.max_policy_lag = max_policy_lag
         self.count = 0
-        """Such steps so far."""
+        """Steps left out so far."""
         self._recent: deque[tuple[int, int]] = deque(maxlen=PATIENCE)  # left out, and real
         self._warned = False
 

@@ -1,8 +1,8 @@
-"""How far stored recurrent states have drifted from what the newest weights would have remembered.
+"""How far stored recurrent states have drifted from those that the newest weights would compute.
 
-Rows of one lane overlap, so the state that a row begins with lies inside the row before it: at that
-step there are two states, the stored one, made by older weights, and the one recomputed from the
-row before by the newest.
+Rows of one lane overlap, so a row begins at a step inside the row before it. At that step there are
+two states: the stored one, made by older weights, and the one that the newest weights recompute
+from the row before.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class RowLinks:
             self._awaited[lane] = (episode, later, row)
 
     def following(self, rows: np.ndarray) -> np.ndarray:
-        """The rows that begin inside `rows`, by serial numbers [n]; -1 where none is known."""
+        """Serial numbers [n] of the rows that begin inside `rows`; -1 where none is known."""
         return self._next[rows % len(self._next)]
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Everything, as arrays."""
+        """The complete state, as arrays."""
         awaited = [(lane, *start) for lane, start in self._awaited.items()]
         return {"next": self._next, "awaited": np.array(awaited, np.int64).reshape(-1, 4)}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over the `state_dict()` of links of the same capacity."""
+        """Continues from the `state_dict()` of links of the same capacity."""
         self._next[:] = state["next"]
         self._awaited = {lane: tuple(start) for lane, *start in state["awaited"].tolist()}
 
@@ -69,7 +69,7 @@ def delta_q(
 
     obs: leaves [n, T, ...]. is_first: bool [n, T]. state: [n, *state] before step 0, from which the
     state is recomputed. stored: [n, *state] before step `at`. Rows in which an episode begins in
-    between say nothing; NaN where all do.
+    between are left out; NaN if that leaves none.
     """
 
     def part(start: int, stop: int | None) -> Any:

@@ -1,11 +1,11 @@
 """Losses and diagnostics of policy gradient and value learning, all masked.
 
 Arguments are tensors of one shape, usually [B, T]. `mask` (bool, or 0 and 1) marks the terms that
-count; None: all. Masked terms contribute nothing to a loss, even where they are infinite or NaN
-(to its gradient as long as advantages and targets are finite).
-`reduction` is "mean" (over the terms that count) or "sum"; every loss is to be minimised and
-returned as a scalar. Weights of single terms, such as importance weights, are multiplied into the
-advantages or applied to unreduced terms with `reduce`.
+count; None: all. Masked terms contribute nothing to a loss, even if they are infinite or NaN, and
+nothing to its gradient as long as advantages and targets are finite. `reduction` is "mean" (over
+the terms that count) or "sum"; every loss is to be minimised and returned as a scalar. Weights of
+single terms, such as importance weights, are multiplied into the advantages or applied to unreduced
+terms with `reduce`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running statistics and what is normalized by them.
+"""Running statistics, and normalization by them.
 
 Statistics are float64 numpy arrays in the learner's process; data may be numpy arrays or torch
 tensors on any device, which stay where they are.
@@ -99,7 +99,7 @@ class RunningMeanStd:
         return self.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict()` gave."""
+        """Continues from a `state_dict()`."""
         self.mean = np.asarray(state["mean"]).astype(np.float64)
         self.var = np.asarray(state["var"]).astype(np.float64)
         self.count = float(state["count"])
@@ -180,7 +180,7 @@ class RewardScaler:
         return {**self.statistics.state_dict(), "returns": torch.tensor(self.returns)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict()` gave."""
+        """Continues from a `state_dict()`."""
         self.statistics.load_state_dict(state)
         self.returns = np.asarray(state["returns"]).astype(np.float64)
 

@@ -1,4 +1,4 @@
-"""What a run starts with: the settings of every algorithm for every kind of environment."""
+"""Default settings of every algorithm for every kind of environment."""
 
 from sampler.learner.presets.choose import Preset, choose_preset, family_of
 

@@ -29,7 +29,7 @@ FAMILIES: Mapping[Family, Mapping[str, Settings]] = {
 
 @dataclass(frozen=True)
 class Preset:
-    """What was chosen for one algorithm and one environment."""
+    """The settings chosen for one algorithm and one environment."""
 
     algorithm: str
     family: Family
@@ -39,7 +39,7 @@ class Preset:
     model: ModelConfig
 
     def describe(self) -> str:
-        """The choice in words, one line: what differs from the defaults of each component."""
+        """One line that describes the choice: what differs from the defaults of each component."""
         groups = {
             "sampler": self.sampler,
             "learner": differences(self.learner),
@@ -63,8 +63,8 @@ def choose_preset(
 ) -> Preset:
     """Settings of `algorithm` for an environment with these spaces.
 
-    workers, envs_per_worker, groups: where the caller has decided; the batch is made to fit. Raises
-    ConfigError for an unknown algorithm.
+    workers, envs_per_worker, groups: the caller's own values, if any; the batch is made to fit.
+    Raises ConfigError for an unknown algorithm.
     """
     if algorithm not in ALGORITHMS:
         raise ConfigError(f"algo={algorithm!r} is not one of {', '.join(ALGORITHMS)}")
@@ -81,7 +81,7 @@ def choose_preset(
     learner = dict(chosen.learner)
     if hasattr(kind.config, "minibatches"):
         minibatches = learner.get("minibatches", kind.config.minibatches)
-        if kind.learner.sync:  # as large as they were tuned, whatever the batch
+        if kind.learner.sync:  # as large as when they were tuned, whatever the batch
             usual = chosen.sampler["workers"] * chosen.sampler["envs_per_worker"]
             learner["minibatches"] = max(round(minibatches * sampler["batch"] / usual), 1)
         else:
@@ -97,7 +97,7 @@ def choose_preset(
 
 
 def settings_for(algorithm: str, family: Family, observation_space: gym.Space) -> Settings:
-    """Those of the family, or, where the algorithm has some of its own for goals, those."""
+    """The algorithm's settings for goals, if it has some, or else those of the family."""
     has_goals = (
         isinstance(observation_space, gym.spaces.Dict)
         and "desired_goal" in observation_space.spaces
@@ -117,8 +117,8 @@ def family_of(observation_space: gym.Space, action_space: gym.Space) -> Family:
 
 
 def rows_of_batch(sampler: Mapping[str, Any], sync: bool) -> int:
-    """One row of every lane where all wait for the new weights anyway; otherwise as chosen, or the
-    nearest number of rows that the lanes of a group divide."""
+    """One row of every lane if all wait for new weights anyway; otherwise as chosen, or the nearest
+    multiple of the lanes of a group."""
     workers, envs, groups = (sampler[n] for n in ("workers", "envs_per_worker", "groups"))
     if sync:
         return workers * envs

@@ -9,7 +9,8 @@ from sampler.learner.presets.settings import Settings
 
 
 def _continuous(settings: Settings) -> Settings:
-    """Those for discrete actions, without an entropy bonus, which a Gaussian would widen for."""
+    """Settings for discrete actions without the entropy bonus, which would make a Gaussian too
+    wide."""
     learner = {**settings.learner, "entropy_coef": 0.0}
     return replace(settings, learner=learner, model={"normalize_observations": True})
 
@@ -46,7 +47,7 @@ SETTINGS = {
     ),
     "impala": _continuous(classic_control.SETTINGS["impala"]),
     "a2c": _continuous(classic_control.SETTINGS["a2c"]),
-    # Learners of Q-values refuse such actions themselves.
+    # Learners of Q-values refuse continuous actions themselves.
     "r2d2": classic_control.SETTINGS["r2d2"],
     "apex": classic_control.SETTINGS["apex"],
     "dqn": classic_control.SETTINGS["dqn"],

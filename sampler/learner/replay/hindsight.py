@@ -1,7 +1,8 @@
-"""Hindsight experience replay: goals that were reached later take the place of those aimed at.
+"""Hindsight experience replay (Andrychowicz et al. 2017): goals that were reached later replace the
+desired ones.
 
-(Andrychowicz et al. 2017.) Relabelling happens when transitions are sampled, inside the stored
-rows: an episode that a row holds in part offers the goals of that part.
+Relabelling happens when transitions are sampled, inside the stored rows: if a row holds only a part
+of an episode, goals come from that part.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def episode_segments(cuts: np.ndarray, mask: np.ndarray) -> Segments:
 
 @dataclass(frozen=True)
 class Hindsight:
-    """Which transitions get which goals, and what their rewards are then.
+    """Which transitions get which goals, and their rewards with these.
 
     compute_reward: the environment's. compute_terminated: the environment's, if reaching a goal
-    ends an episode; None: what was stored stays. goals: relabelled transitions for each one that
+    ends an episode; None: keep the stored ends. goals: relabelled transitions for each one that
     keeps its own goal (k).
     """
 
@@ -93,15 +94,15 @@ class Hindsight:
         return self._evaluate(self.compute_reward, achieved, goals).astype(np.float32)
 
     def terminated(self, achieved: np.ndarray, goals: np.ndarray) -> np.ndarray | None:
-        """Whether `achieved` [n, k, ...] ends an episode that wants `goals`, bool [n, k], or None:
-        as it was stored."""
+        """Whether `achieved` [n, k, ...] ends an episode with the desired `goals`, bool [n, k];
+        None: as stored."""
         if self.compute_terminated is None:
             return None
         return self._evaluate(self.compute_terminated, achieved, goals).astype(bool)
 
     @staticmethod
     def _evaluate(function: RewardFunction, achieved: np.ndarray, goals: np.ndarray) -> np.ndarray:
-        """All in one call, as rows of one batch."""
+        """Calls the function once for all, with goals as rows of one batch."""
         n, k = achieved.shape[:2]
         result = function(
             achieved.reshape(n * k, *achieved.shape[2:]), np.repeat(goals, k, axis=0), {}

@@ -4,9 +4,9 @@ The transition that starts at step t of a row goes to observation t + k, where k
 the episode ends before. Each one lies inside a single row: rows overlap by `overlap >= n - 1` steps
 and a row contributes the starts t < T - overlap, so that its last n - 1 steps, whose windows run
 over its end, start windows in the lane's next row, which repeats them. Every step of a lane thus
-starts exactly one transition. A step with mask=False starts none. A window that meets such a step
-without an episode end before it (steps that were given up) starts none either: what came between is
-not known.
+starts exactly one transition. A step with mask=False starts none. Neither does a step whose window
+meets such a step without an episode's end before it (steps that were given up), because what
+happened there is not known.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prioritised choice of what to replay, and the weights that correct for it (Schaul et al. 2016).
+"""Prioritised sampling, and the weights that correct for it (Schaul et al. 2016).
 
 An item is anything with an index: a stored sequence, or one transition in it. Items are chosen with
 
@@ -112,21 +112,21 @@ class Priorities:
             self._least.set(index, np.where(leaves > 0, leaves, np.inf))
 
     def _uniform(self, n: int, generator: np.random.Generator) -> np.ndarray:
-        """n valid items, each as likely as any other: drawn anew where an invalid one was hit."""
+        """n valid items, all equally likely: draws that hit an invalid one are repeated."""
         index = generator.integers(self._used, size=n)
         while (invalid := self.tree.get(index) == 0).any():
             index[invalid] = generator.integers(self._used, size=int(invalid.sum()))
         return index
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Everything that `load_state_dict` needs, as arrays."""
+        """The complete state, as arrays."""
         return {
             "priorities": self.tree.values[: self._used],
             "max_priority": np.array(self.tree.max_recorded),
         }
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over another's `state_dict()`, with the same capacity and alpha."""
+        """Continues from the `state_dict()` of priorities with the same capacity and alpha."""
         saved = state["priorities"]
         leaves = np.zeros(self.tree.capacity)
         leaves[: len(saved)] = saved

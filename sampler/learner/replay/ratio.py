@@ -12,8 +12,8 @@ class ReplayRatio:
     waits for the next batch. A sampler that is faster is held back: the learner makes all updates
     that are due before it takes another batch, and meanwhile the sampler's buffers fill up.
 
-    Steps that were sampled before learning began are not counted, or they would be answered by a
-    burst of updates on almost no data.
+    Steps that were sampled before learning began are not counted, as they would cause a burst of
+    updates on very little data.
     """
 
     def __init__(self, ratio: float) -> None:

@@ -1,4 +1,4 @@
-"""A ring of rows in preallocated memory or in an unnamed file: what every replay stores."""
+"""A ring of rows in preallocated memory or in an unnamed file, used by every replay."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ALIGN = 4096
 class RowStorage:
     """`capacity` rows, one array [capacity, *shape] per field; the oldest are overwritten.
 
-    Rows have serial numbers from 0 in the order of their arrival; row r is in slot r % capacity, so
-    a number tells whether its row is still there. Copying a row in or out is one copy per field.
-    Not thread-safe.
+    Rows have serial numbers from 0 in the order of their arrival. Row r is in slot r % capacity, so
+    its number tells whether it is still stored. Copying a row in or out is one copy per field. Not
+    thread-safe.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class RowStorage:
         max_bytes: int | None = None,
     ) -> None:
         """`path`: a directory for an unnamed file in place of memory, gone when the process ends.
-        `max_bytes`: lowers the capacity to the rows that fit into as many; None: does not.
+        `max_bytes`: lowers the capacity to as many rows as fit into it; None: no bound.
 
-        Raises ConfigError where the rows do not fit, saying how much they need and `remedy`.
+        Raises ConfigError if the rows do not fit, with the bytes they need and `remedy`.
         """
         self.specs = {name: (tuple(s), np.dtype(d)) for name, (s, d) in fields.items()}
         of_row = {name: int(np.prod(s)) * d.itemsize for name, (s, d) in self.specs.items()}
@@ -154,14 +154,15 @@ class RowStorage:
         return {name: np.empty((n, *s), d) for name, (s, d) in self.specs.items()}
 
     def state_dict(self) -> Fields:
-        """Everything, as arrays: views of the rows stored (`rows.NAME`), `added`, `capacity`."""
+        """The complete state, as arrays: views of the rows stored (`rows.NAME`), `added`,
+        `capacity`."""
         state = {f"rows.{name}": array[: self.size] for name, array in self.arrays.items()}
         return {**state, "added": np.array(self.added), "capacity": np.array(self.capacity)}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over the rows of another storage's `state_dict()`, slot for slot.
+        """Copies the rows of another storage's `state_dict()`, slot for slot.
 
-        Raises ConfigError where capacity or fields differ.
+        Raises ConfigError if capacity or fields differ.
         """
         if int(state["capacity"]) != self.capacity:
             raise ConfigError(

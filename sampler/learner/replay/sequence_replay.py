@@ -17,7 +17,7 @@ Array = TypeVar("Array", np.ndarray, Tensor)
 
 
 class Replay:
-    """Rows and the priorities of what can be sampled from them; saved and restored together."""
+    """Rows, and the priorities of the items sampled from them; saved and restored together."""
 
     storage: RowStorage
     priorities: Priorities
@@ -28,12 +28,13 @@ class Replay:
         return self.storage.nbytes
 
     def state_dict(self) -> Fields:
-        """Everything, as arrays; most are views, so write or copy them before the next `add`."""
+        """The complete state, as arrays; most are views, so write or copy them before the next
+        `add`."""
         return {**self.storage.state_dict(), **self.priorities.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes over the `state_dict()` of a replay with the same fields and capacity, or raises
-        ConfigError."""
+        """Continues from the `state_dict()` of a replay with the same fields and capacity. Raises
+        ConfigError for other ones."""
         self.storage.load_state_dict(state)
         self.priorities.load_state_dict(state)
 
@@ -76,7 +77,7 @@ class SequenceReplay(Replay):
         return self.storage.size
 
     def add(self, fields: Mapping[str, np.ndarray], priorities: Any = None) -> np.ndarray:
-        """Copies n rows in, over the oldest where it is full; returns their serial numbers.
+        """Copies n rows in, over the oldest if it is full; returns their serial numbers.
 
         fields: arrays [n, *shape] for every field (others are ignored). priorities: [n], or None:
         the largest so far. A row whose `mask` is False throughout is never sampled.
@@ -128,7 +129,7 @@ def row_fields(batch_fields: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[
 
 
 def capacity_in_rows(steps: int, rollout: int, overlap: int = 0) -> int:
-    """Rows that hold at least `steps` different steps, when each brings `rollout - overlap`."""
+    """How many rows hold at least `steps` different steps, if each adds `rollout - overlap`."""
     return -(-steps // (rollout - overlap))
 
 

@@ -86,11 +86,11 @@ class TransitionReplay(Replay):
         return self.storage.specs[FRAMES][0][0] - self.steps
 
     def add(self, fields: Mapping[str, np.ndarray], priorities: Any = None) -> np.ndarray:
-        """Copies n rows in, over the oldest where it is full; returns their serial numbers.
+        """Copies n rows in, over the oldest if it is full; returns their serial numbers.
 
         fields: arrays [n, *shape] for every field (others are ignored). priorities: [n, T], of the
-        transition that starts at each step (what it holds where none starts does not matter), or
-        None: the largest so far.
+        transition that starts at each step (ignored where none starts), or None: the largest so
+        far.
         """
         rows = self.storage.add(fields)[-self.storage.capacity :]
         slots = self.storage.slots(rows)

@@ -1,4 +1,4 @@
-"""What every action distribution offers, and what the leaf distributions share."""
+"""The interface of action distributions, and helpers that leaf distributions share."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ActionDistribution(ABC):
         """KL(self || other) [...], `other` being of the same factory."""
 
     def sample_with_log_prob(self, generator: torch.Generator | None = None) -> tuple[Any, Tensor]:
-        """(actions, log_prob(actions)): equal to what `log_prob` says of the stored actions."""
+        """(actions, log_prob(actions)), the latter equal to `log_prob` of the stored actions."""
         actions = self.sample(generator)
         return actions, self.log_prob(actions)
 
@@ -65,7 +65,7 @@ class DistributionFactory(ABC):
     def __call__(self, parameters: Tensor, action_mask: Tensor | None = None) -> ActionDistribution:
         """Distributions for `parameters` [..., P] of any float dtype and a mask [..., A] of bool.
 
-        Masked choices (False) have probability 0, and entropy and KL stay finite. Where a choice's
+        Masked choices (False) have probability 0, and entropy and KL stay finite. If a choice's
         mask has no True at all, everything is permitted; masked bits of MultiBinary are 0.
         """
 
@@ -79,9 +79,7 @@ class Constant:
 
     def on(self, device: torch.device) -> Tensor:
         if device not in self._copies:
-            with torch.inference_mode(
-                False
-            ):  # a tensor made for inference could not be learned with
+            with torch.inference_mode(False):  # an inference tensor cannot be used in training
                 self._copies[device] = torch.from_numpy(self._value).to(device)
         return self._copies[device]
 

@@ -168,7 +168,7 @@ class MultiCategoricalFactory(DistributionFactory):
         return MultiCategorical(log_probs, self._start.on(device), self._shape, self._dtype)
 
     def _per_choice(self, flat: Tensor) -> Tensor:
-        """[..., sum(nvec)] -> [..., K, n]; what lies beyond a choice's size is arbitrary."""
+        """[..., sum(nvec)] -> [..., K, n]; entries beyond a choice's size are arbitrary."""
         if not self._equal:
             flat = flat.index_select(-1, self._source.on(flat.device))
         return flat.reshape(flat.shape[:-1] + self._grid)

@@ -31,9 +31,9 @@ def make_distribution(
 ) -> DistributionFactory:
     """The distribution factory of `action_space`.
 
-    bounded_actions: how the bounds of a Box are kept. action_units: what the means and standard
-    deviations of Gaussians that are not squashed are in: the environment's own units, or
-    "normalized" ones, in which every bounded dimension spans [-1, 1].
+    bounded_actions: how the bounds of a Box are kept. action_units: the units of the means and
+    standard deviations of Gaussians that are not squashed: the environment's own, or "normalized"
+    ones, in which every bounded dimension spans [-1, 1].
 
     Raises ConfigError for spaces without a policy distribution (a Box of integers, Text, ...).
     """
@@ -53,8 +53,9 @@ def make_distribution(
 def distribution_for(model: nn.Module, action_space: gym.Space) -> DistributionFactory:
     """`make_distribution` with the model's own `bounded_actions` and `action_units`.
 
-    A model without these attributes is clipped, in the environment's units. The library's own
-    models have normalized ones. Policy workers and learners both use this, so that they agree.
+    Without these attributes, actions are clipped and in the environment's units. The library's own
+    models use normalized units. Policy workers and learners both use this function, so that they
+    agree.
     """
     return make_distribution(
         action_space,
