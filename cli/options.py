@@ -251,6 +251,7 @@ def parse_options(arguments: Sequence[str]) -> Parsed:
     options, default = _with_rows(given), _with_rows(default)
     if not options.environment.env:
         raise ConfigError("--env is missing; give a Gymnasium id, such as --env CartPole-v1")
+    options = _with_rows(default, options)
     options.sampler_config(options.training.seed)  # raises if it cannot work
     if changed := _changes(default, options):
         line += f"; changed: {', '.join(changed)}"
@@ -274,6 +275,22 @@ def _flags_of_others(options: Options) -> dict[str, list[str]]:
             if flag not in own:
                 others[flag].append(name)
     return others
+
+
+def _with_rows(default: Options, options: Options) -> Options:
+    """`options` with the rows that the learner's settings ask for.
+
+    Raises ConfigError where a flag gives others.
+    """
+    given = options.sampler
+    rows: dict[str, Any] = {**options.learner.rows(given.rollout, given.overlap)}
+    for name, wanted in rows.items():
+        if getattr(given, name) not in (wanted, getattr(default.sampler, name)):
+            raise ConfigError(
+                f"{name}={getattr(given, name)} does not go with {options.training.algo}, whose "
+                f"settings need {name}={wanted}; leave --{name} out, and change those of --learner"
+            )
+    return replace(options, sampler=replace(given, **rows))
 
 
 def _changes(default: Options, options: Options) -> list[str]:

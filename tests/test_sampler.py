@@ -11,6 +11,7 @@ from dataclasses import replace
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from helpers.counting import CounterChecker, run_counter
 from helpers.processes import PATIENCE, all_ready, wait_until, workers_of
 from helpers.samplers import PROCESSES, SERIAL, use_up
@@ -87,6 +88,17 @@ def test_a_batch_is_views_of_the_store_and_slices_are_views_of_a_batch():
             _ = batch[0:1]
         with pytest.raises(ReleasedBatchError):
             _ = batch.fields
+
+
+@pytest.mark.parametrize("how", ["views", "copies"])
+def test_copies_are_kept_and_views_change(how):
+    kept = []
+    with Sampler(SERIAL) as sampler:
+        for _, batch in zip(range(12), sampler, strict=False):
+            tensors = batch.to("cpu") if how == "views" else batch.copy().to("cpu")
+            kept.append((tensors["obs"], tensors["obs"].clone()))
+    changed = sum(not torch.equal(now, then) for now, then in kept)
+    assert changed == (10 if how == "views" else 0)  # the last two are not written again
 
 
 def test_an_unknown_field_is_named_with_those_there_are():

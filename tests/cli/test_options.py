@@ -46,6 +46,32 @@ def test_flags_override_the_preset_and_are_named():
     assert line.endswith("changed: rollout=8, learning_rate=0.02, core=gru")
 
 
+def test_the_rows_that_an_algorithm_needs_are_those_that_are_shown_and_saved():
+    flags = "--env CartPole-v1 --algo r2d2 --serial"
+    for rows in ("--rollout 64", "--overlap 3", "--rollout 64 --overlap 3"):
+        with pytest.raises(ConfigError, match=r"does not go with r2d2, whose settings need"):
+            parse_options(f"{flags} {rows}".split())
+    chosen, line = parse_options(f"{flags} --rollout 48 --overlap 8".split())
+    assert "changed" not in line.replace("changed: serial=True", "")
+    chosen, line = parse_options(f"{flags} --learner.burn-in 24 --learner.shift 32".split())
+    config = chosen.sampler_config(0)
+    assert (config.rollout, config.overlap) == (24 + 40, 64 - 32)
+    assert (chosen.sampler.rollout, chosen.sampler.overlap) == (64, 32)
+    assert chosen.as_dict()["sampler"]["rollout"] == 64
+    assert "rollout=64, overlap=32" in line
+
+
+def test_a_run_that_was_saved_with_other_rows_is_resumed(tmp_path):
+    flags = ["--env", "CartPole-v1", "--algo", "r2d2", "--serial"]
+    saved = parse_options(flags)[0].as_dict()
+    saved["sampler"] |= {"rollout": 64, "overlap": 3}
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps(saved))
+    config = parse_options(["--resume", str(run)])[0].sampler
+    assert (config.rollout, config.overlap) == (48, 8)
+
+
 def test_the_main_command_keeps_its_workers():
     chosen = parse_options(["--env", "BreakoutNoFrameskip-v4", "--workers", "32"])[0]
     config = chosen.sampler_config(0)

@@ -25,6 +25,7 @@ class FakeSampler:
     def __init__(self):
         self.clock = 1000.0
         self.idle = 0.0
+        self.missed = 0
 
     def stats(self):
         elapsed = max(self.clock - 1000.0 - self.idle, 0.0)
@@ -32,6 +33,7 @@ class FakeSampler:
             "time": self.clock,
             "steps": int(100 * elapsed),
             "frames": int(400 * elapsed),
+            "episodes_missed": self.missed,
             "games_taken": {"games": 0, "score": 0.0, "length": 0},
             "episodes_missed": 0,
             "rollout": [{"seconds": {"step": 0.1 * elapsed, "wait": 0.8 * elapsed}}],
@@ -102,6 +104,14 @@ def test_a_row_holds_means_over_the_time_since_the_row_before(setup):
     batch(setup, 6, 1200, {"losses/a": 7.0})
     assert rows(setup)[1]["losses/a"] == "7"
     assert rows(setup)[1]["charts/episodic_return"] == ""
+
+
+def test_games_that_are_in_no_list_are_logged(setup):
+    batch(setup, 6, 600, {"losses/a": 1.0}, 1.0)
+    setup.sampler.missed = 30
+    batch(setup, 6, 1200, {"losses/a": 1.0}, 1.0)
+    batch(setup, 6, 1800, {"losses/a": 1.0}, 1.0)
+    assert [row["perf/games_not_listed"] for row in rows(setup)] == ["30", ""]
 
 
 def test_a_line_every_ten_seconds(setup):

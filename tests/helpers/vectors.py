@@ -11,14 +11,15 @@ from gymnasium.vector import AutoresetMode
 class Numbers(gym.Env):
     """Observes (episode, step). Step t of episode n has reward 10 n + t; `length` steps each.
 
-    The game goes on for `lives` episodes.
+    The game goes on for `lives` episodes, the first for `played` fewer.
     """
 
     observation_space = spaces.Box(-1e6, 1e6, (2,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, length=4, truncates=False, lives=1):
+    def __init__(self, length=4, truncates=False, lives=1, played=0):
         self.length, self.truncates, self.lives = length, truncates, lives
+        self.played = played
         self.episode = -1
 
     def reset(self, *, seed=None, options=None):
@@ -33,7 +34,8 @@ class Numbers(gym.Env):
         self.t += 1
         ended = self.t == self.length
         # Only where a life is lost does it say anything.
-        info = {"game_over": False} if ended and (self.episode + 1) % self.lives else {}
+        over = (self.episode + 1 + self.played) % self.lives == 0
+        info = {"game_over": False} if ended and not over else {}
         terminated, truncated = ended and not self.truncates, ended and self.truncates
         return self.observe(), 10.0 * self.episode + self.t, terminated, truncated, info
 

@@ -155,6 +155,29 @@ def test_sums_are_exact_and_the_list_is_a_fair_sample_with_thousands_of_lanes():
     assert abs(np.mean([game.lane for game in listed]) - lanes / 2) < 4 * 0.29 * lanes / RING**0.5
 
 
+class HalfAndHalf(ManyLanes):
+    """Games of 4 steps, which score 1 in the first half of the lanes and 9 in the second."""
+
+    def step(self, actions):
+        again = self.t == 4
+        self.t = np.where(again, 0, self.t + 1)
+        done = self.t == 4
+        scores = np.where(np.arange(self.num_envs) < self.num_envs // 2, 1.0, 9.0)
+        nothing = np.zeros_like(done)
+        return np.zeros(self.num_envs, np.int64), done * scores, done, nothing, {}
+
+
+def test_the_mean_of_20480_games_of_4096_lanes_is_exact():
+    kwargs = {"env_kwargs": {"lanes": 4096}, "envs_per_worker": 4096, "batch": 4096}
+    with Sampler(replace(CONFIG, env=HalfAndHalf, rollout=25, buffers=2, **kwargs)) as sampler:
+        sampler.get_batch()
+        games, listed = sampler.stats()["games"], sampler.episodes()
+    assert games["games"] == 20_480
+    assert games["score"] / games["games"] == 5.0
+    assert {game.score for game in listed} == {1.0, 9.0}
+    assert abs(np.mean([game.score for game in listed]) - 5.0) < 4 * 4.0 / RING**0.5
+
+
 def test_vector_environments_report_games_of_each_lane():
     def vector():
         return gym.vector.SyncVectorEnv([lambda: Lives(1, 3), lambda: Lives(1, 5)])

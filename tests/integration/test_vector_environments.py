@@ -173,6 +173,23 @@ def test_infos_count_only_for_the_lanes_that_gave_them(mode, lengths):
     assert sorted(result.lengths) == sorted([2 * lengths[0]] * 2 + [2 * lengths[1]] * 2)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_life_lost_in_one_lane_says_nothing_of_the_game_that_ends_in_another(mode):
+    """Whenever a game ends, the other lane gives `game_over`, for itself."""
+
+    def env():
+        makers = [lambda: Numbers(lives=2), lambda: Numbers(lives=2, played=1)]
+        return gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+
+    _, games, _ = rows_of_lanes(replace(CONFIG, env=env), steps=1360)
+    assert len(games) >= 170
+    assert [game.score for game in games if game.lane == 0][:2] == [10 + 50, 90 + 130]
+    assert [game.score for game in games if game.lane == 1][:2] == [10, 50 + 90]
+    model = make_model(Numbers.observation_space, Numbers.action_space)
+    result = evaluate(model, env, episodes=4, lanes=2)
+    assert sorted(result.scores) == [10, 60, 140, 220]
+
+
 def games_alone(lengths):
     def separate():
         return Numbers(made.pop(0), lives=2)

@@ -271,6 +271,19 @@ def test_scores_are_raw_below_wrappers_that_change_rewards(caplog, vector, mode)
         assert scores.tolist() == [10, 50] * 2
 
 
+def test_scores_of_pendulum_are_raw_where_its_rewards_are_normalized():
+    def env():
+        return wrappers.NormalizeReward(counted(gym.make("Pendulum-v1")))
+
+    with Sampler(replace(CONFIG, env=env, rollout=200)) as sampler:
+        for _ in range(3):
+            rewards = sampler.get_batch().rewards
+        games = sampler.episodes()
+    assert len(games) >= 4
+    assert all(game.score < -500 for game in games)
+    assert rewards.sum(1).min() > -300
+
+
 def test_scores_that_are_equal_need_no_words(caplog):
     with caplog.at_level(logging.WARNING, "fastrl"):
         with Sampler(replace(CONFIG, env=lambda: counted(Numbers()))) as sampler:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
 from torch import distributions as reference
 
+from sampler import Sampler, SamplerConfig
 from sampler.models import make_model
 from sampler.models.distributions import distribution_for, make_distribution
 
@@ -119,6 +121,43 @@ def test_means_and_deviations_are_in_the_environment_s_units_unless_the_model_sa
     model.bounded_actions, model.action_units = "squashed", "environment"
     squashed = distribution_for(model, BOX)(p)
     torch.testing.assert_close(squashed.mode(), normalized(BOX, "squashed")(p).mode())
+
+
+class Wide(gym.Env):
+    """Actions between -2.1 and 2.1."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Box(-2.1, 2.1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class Plain(torch.nn.Module):
+    """Mean 0 and log_std 0, in the environment's units."""
+
+    def __init__(self):
+        super().__init__()
+        self.outputs = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, obs):
+        outputs = self.outputs.expand(*obs.shape[:-1], 3)
+        return outputs[..., :2], outputs[..., 2]
+
+
+def test_a_custom_model_s_deviation_of_1_is_one_of_1_and_its_ratios_are_1():
+    """In a range of action of 4.2; in units of half of it, the deviation would be 2.1."""
+    config = SamplerConfig(
+        env=Wide, workers=1, envs_per_worker=4, rollout=500, batch=4, serial=True, device="cpu"
+    )
+    with Sampler(config, lambda *spaces: Plain()) as sampler:
+        batch = sampler.get_batch().to("cpu")
+        log_probs = reference.Normal(0.0, 1.0).log_prob(batch.actions)[..., 0]
+        assert abs(batch.actions.std() - 1.0) < 0.1
+        torch.testing.assert_close(log_probs, batch.log_probs)
 
 
 def test_the_library_s_own_models_are_normalized(build):
