@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cli.exits import StopSignals, leave, run_command
+from cli.overview import EVALUATE, asks_for_overview, with_full_help
 
 PROG = "fastrl-eval"
 
@@ -22,10 +23,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _evaluate(arguments: Sequence[str], signals: StopSignals) -> int:
+    if asks_for_overview(arguments):
+        print(EVALUATE, end="")
+        return 0
     # here, not above: it needs seconds, in which signals already have to end in one line
     from cli.evaluating import evaluate_run
 
-    evaluate_run(arguments)
+    evaluate_run(with_full_help(arguments))
     return 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cli.exits import StopSignals, leave, run_command
-from sampler.process.resources import let_threads_sleep
+from cli.overview import TRAIN, asks_for_overview, with_full_help
 
 PROG = "fastrl-train"
 
@@ -25,17 +25,22 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> int:
-    let_threads_sleep()
+    if asks_for_overview(arguments):
+        print(TRAIN, end="")
+        return 0
     # here, not above: these need seconds, in which signals already have to end in one line
+    from sampler.process.resources import let_threads_sleep
+
+    let_threads_sleep()  # before torch is loaded
     from cli.display import make_display
     from cli.options import parse_options
     from cli.training import train
 
-    options, line = parse_options(arguments)
+    options, line = parse_options(with_full_help(arguments))
     with make_display() as display:
         signals.on_exit = display.close
         display.message(line)
-        train(options, [PROG, *arguments], display, signals, started)
+        train(options, [PROG, *arguments], display, signals, started, line)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from cli.display import DisplayHandler, PlainDisplay
 from cli.exits import Stopped, StopSignals
 from cli.metrics_writer import MetricsWriter
 from cli.options import Options
+from cli.origin import describe, origin
 from cli.reporter import Reporter
 from cli.run_folder import RunFolder, link_latest
 from cli.saver import Saver
@@ -47,11 +49,13 @@ def train(
     display: PlainDisplay,
     signals: StopSignals,
     started: float,
+    settings: str,
 ) -> None:
     """Train as `options` say, in a new run folder or in that of the run to resume.
 
     Returns when the run has reached its end or a signal has asked it to stop, all saved.
     started: time.monotonic() when the command began.
+    settings: the line that says where `options` come from.
     """
     with ExitStack() as stack:
         handler = DisplayHandler(display, quiet=signals.event.is_set)
@@ -72,9 +76,12 @@ def train(
         check_disk(options, trainer, run)
         if run is None:  # not earlier: what cannot work leaves no folder behind
             run = stack.enter_context(_new_run(options))
-        run.save_config(options.as_dict())
+        found = origin(settings)
+        run.save_config(options.as_dict() | {"origin": found})
         run.note_command(command)
         run.start_log()
+        logger.info("%s", settings)
+        logger.info("%s", describe(found))
         display.message(f"writing to {run.path}")
         signals.note = f"saving a checkpoint; to go on: {command[0]} --resume {run.path}"
         steps = None if state is None else state["steps"]
@@ -188,6 +195,10 @@ def _run(
             progress = trainer.progress
         except (EnvError, WorkerError, NonFiniteError):
             saver.save()  # the learner is as good as before
+            if store.paths():
+                display.close()
+                again = shlex.join(["fastrl-train", "--resume", str(run.path)])
+                display.message(f"{saver.describe()}; to go on: {again}")
             raise
         saver.save()
         display.close()

@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from sampler.envs.atari_starts import REPEATABLE_STARTS
 from sampler.envs.frames import FrameEnv
-from sampler.envs.screens import Backend, Screens, make_screens
+from sampler.envs.screens import NOT_BUILT, Backend, Screens, kernel_built, make_screens
 from sampler.errors import ConfigError
 
 
@@ -147,6 +147,7 @@ class AtariEnv(FrameEnv):
         self._over = self.ale.game_over
         self._get_lives = self.ale.lives
         self._screens: Screens = make_screens(self.ale, *facts.screen, size, backend)
+        self.slow = NOT_BUILT if backend == "auto" and not kernel_built() else None
         self._unseen = range(protocol.frame_skip - 2)
         self._episodic_life = protocol.episodic_life
         self._lives = 0

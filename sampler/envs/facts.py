@@ -24,3 +24,5 @@ class EnvironmentFacts:
     """Environments in a vector environment; 0 for a single one."""
     autoreset: AutoresetMode | None = None
     """How a vector environment resets; None: it is none, or does not say and showed no end."""
+    slow: str | None = None
+    """Why it is slower than it could be, and the remedy, where it says so (`FrameEnv.slow`)."""

@@ -12,6 +12,7 @@ import pytest
 from ale_py import roms
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
+from sampler import Sampler, SamplerConfig
 from sampler.envs import make
 from sampler.envs.atari import CLASSIC, AtariEnv, AtariProtocol
 from sampler.envs.atari_starts import REPEATABLE_STARTS
@@ -286,3 +287,15 @@ def test_unknown_game_is_named():
         pytest.raises(ConfigError, match="game='tennis_elbow' is not an Atari ROM"),
     ):
         AtariEnv("tennis_elbow")
+
+
+def test_a_missing_kernel_is_said_once_with_its_remedy(monkeypatch, caplog):
+    monkeypatch.setattr("sampler.envs.atari.kernel_built", lambda: False)
+    config = SamplerConfig(
+        env="BreakoutNoFrameskip-v4", workers=2, rollout=4, serial=True, inference="random"
+    )
+    with Sampler(config):
+        pass
+    (line,) = (r.getMessage() for r in caplog.records if "slower" in r.getMessage())
+    assert "a quarter slower" in line
+    assert "C compiler" in line
