@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from cli.current_folder import look_in_current_folder
 from cli.exits import StopSignals, leave, run_command
+from cli.overview import EVALUATE, asks_for_overview, with_full_help
 
 PROG = "fastrl-eval"
 
@@ -23,11 +24,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _evaluate(arguments: Sequence[str], signals: StopSignals) -> int:
+    if asks_for_overview(arguments):
+        print(EVALUATE, end="")
+        return 0
     # not at the top: this takes seconds, in which signals must already end in one line
     from cli.evaluating import evaluate_run
 
     look_in_current_folder()
-    evaluate_run(arguments, signals)
+    evaluate_run(with_full_help(arguments), signals)
     return 0
 
 

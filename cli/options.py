@@ -247,24 +247,14 @@ def parse_options(arguments: Sequence[str]) -> Parsed:
         preset = _preset(early, facts)
         default = _with_preset(preset, early)
         line = preset.describe()
-    given = parse(default, arguments, PROG, DESCRIPTION, _flags_of_others(default))
-    options, default = _with_rows(given), _with_rows(default)
+    options = parse(default, arguments, PROG, DESCRIPTION, _flags_of_others(default))
     if not options.environment.env:
         raise ConfigError("--env is missing; give a Gymnasium id, such as --env CartPole-v1")
     options = _with_rows(default, options)
     options.sampler_config(options.training.seed)  # raises if it cannot work
     if changed := _changes(default, options):
         line += f"; changed: {', '.join(changed)}"
-    if options.sampler != given.sampler:
-        rows = f"rollout={options.sampler.rollout}, overlap={options.sampler.overlap}"
-        line += f"; {options.training.algo} makes rows of its own: {rows}"
     return Parsed(options, line, facts)
-
-
-def _with_rows(options: Options) -> Options:
-    """`options` with rows as the algorithm needs them."""
-    rows: Any = options.learner.rows(options.sampler.rollout, options.sampler.overlap)
-    return replace(options, sampler=replace(options.sampler, **rows))
 
 
 def _flags_of_others(options: Options) -> dict[str, list[str]]:

@@ -123,8 +123,6 @@ class Reporter:
         )
         if batches > 0:
             metrics["perf/batch_size"] = observations / batches
-        if unlisted := stats["episodes_missed"] - self._logged["episodes_missed"]:
-            metrics["perf/games_not_listed"] = unlisted  # the means above count them
         for name, values in self._updates.items():
             metrics[name] = max(values) if name.endswith("_max") else mean(values)
         self._writer.write(progress.steps, progress.seconds, metrics)

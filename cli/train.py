@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from cli.current_folder import look_in_current_folder
 from cli.exits import StopSignals, leave, run_command
-from sampler.process.resources import let_threads_sleep
+from cli.overview import TRAIN, asks_for_overview, with_full_help
 
 PROG = "fastrl-train"
 
@@ -26,18 +26,23 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _train(arguments: Sequence[str], signals: StopSignals, started: float) -> int:
-    let_threads_sleep()
-    look_in_current_folder()
+    if asks_for_overview(arguments):
+        print(TRAIN, end="")
+        return 0
     # here, not above: these need seconds, in which signals already have to end in one line
+    from sampler.process.resources import let_threads_sleep
+
+    let_threads_sleep()  # before torch is loaded
     from cli.display import make_display
     from cli.options import parse_options
     from cli.training import train
 
-    options, line, facts = parse_options(arguments)
+    look_in_current_folder()
+    options, line, facts = parse_options(with_full_help(arguments))
     with make_display() as display:
         signals.on_exit = display.close
         display.message(line)
-        train(options, [PROG, *arguments], display, signals, started, facts)
+        train(options, [PROG, *arguments], display, signals, started, line, facts)
     return 0
 
 

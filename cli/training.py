@@ -19,6 +19,7 @@ from cli.display import DisplayHandler, PlainDisplay
 from cli.exits import Stopped, StopSignals
 from cli.metrics_writer import MetricsWriter
 from cli.options import Options
+from cli.origin import describe, origin
 from cli.reporter import Reporter
 from cli.run_folder import RunFolder, link_latest
 from cli.saver import Saver
@@ -49,13 +50,14 @@ def train(
     display: PlainDisplay,
     signals: StopSignals,
     started: float,
+    settings: str,
     facts: EnvironmentFacts | None = None,
 ) -> None:
     """Train with `options`, in a new run folder or in that of the run to resume.
 
     Returns when the run has reached its end or a signal has asked it to stop, all saved.
-    started: time.monotonic() when the command began. facts: of the environment, if it was looked
-    at for the options.
+    started: time.monotonic() when the command began. settings: the line that says where `options`
+    come from. facts: of the environment, if it was looked at for the options.
     """
     with ExitStack() as stack:
         handler = DisplayHandler(display, quiet=signals.event.is_set)
@@ -81,9 +83,12 @@ def train(
         check_disk(options, trainer, run)
         if run is None:  # only now, so that settings that cannot work leave no folder behind
             run = stack.enter_context(_new_run(options))
-        run.save_config(options.as_dict())
+        found = origin(settings)
+        run.save_config(options.as_dict() | {"origin": found})
         run.note_command(command)
         run.start_log()
+        logger.info("%s", settings)
+        logger.info("%s", describe(found))
         display.message(f"writing to {run.path}")
         signals.note = f"saving a checkpoint; to go on: {resuming(command[0], run.path)}"
         steps = None if state is None else state["steps"]
@@ -213,6 +218,10 @@ def _run(
             progress = trainer.progress
         except (EnvError, WorkerError, NonFiniteError):
             saver.save()  # the learner is still valid
+            if store.paths():
+                display.close()
+                again = resuming("fastrl-train", run.path)
+                display.message(f"{saver.describe()}; to go on: {again}")
             raise
         saver.save()
         display.close()

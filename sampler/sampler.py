@@ -77,6 +77,8 @@ class Sampler:
         self.action_space = assembly.action_space
         self._batch: SequenceBatch[np.ndarray] | None = None
         self._loans = LoanWatch() if config.debug else None
+        if assembly.facts.slow is not None:
+            logger.warning("%s", assembly.facts.slow)
         try:
             if assembly.parts is not None:
                 self._prepare_publishing(assembly.parts.model)

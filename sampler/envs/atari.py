@@ -19,8 +19,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from sampler.envs.atari_starts import REPEATABLE_STARTS
 from sampler.envs.frames import FrameEnv
-from sampler.envs.screens import Backend, Screens, make_screens
-from sampler.errors import ConfigError, EnvError
+from sampler.envs.screens import NOT_BUILT, Backend, Screens, kernel_built, make_screens
+from sampler.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,7 @@ class AtariEnv(FrameEnv):
         self._over = self.ale.game_over
         self._get_lives = self.ale.lives
         self._screens: Screens = make_screens(self.ale, *facts.screen, size, backend)
+        self.slow = NOT_BUILT if backend == "auto" and not kernel_built() else None
         self._unseen = range(protocol.frame_skip - 2)
         self._episodic_life = protocol.episodic_life
         self._lives = 0
@@ -162,8 +163,6 @@ class AtariEnv(FrameEnv):
         return self.ale.getScreenRGB()
 
     def step_into(self, action: Any, out: np.ndarray) -> tuple[float, bool, bool, dict[str, Any]]:
-        if not 0 <= action < len(self._actions):  # -1 would be the last one
-            raise EnvError(f"action={action!r} is none: use 0 to {len(self._actions) - 1}")
         reward, over = self._advance(self._actions[action], out)
         lives = self._get_lives()
         if over:

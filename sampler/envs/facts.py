@@ -25,3 +25,5 @@ class EnvironmentFacts:
     autoreset: AutoresetMode | None = None
     """How a vector environment resets; None: it is not one, or it neither declares a mode nor ended
     an episode while it was inspected."""
+    slow: str | None = None
+    """Why it is slower than it could be, and the remedy, where it says so (`FrameEnv.slow`)."""

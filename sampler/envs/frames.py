@@ -34,6 +34,8 @@ class FrameEnv(gym.Env[np.ndarray, Any], ABC):
     """Frames the sampler stacks for the model."""
     frame_skip: int = 1
     """Emulator frames per step."""
+    slow: str | None = None
+    """Why this installation steps it slower than it could, and the remedy."""
 
     def __init__(self, actions: int, shape: tuple[int, int] = FRAME_SHAPE) -> None:
         self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
@@ -78,6 +80,12 @@ def frame_stack(env: Any) -> int:
     space = env.observation_space
     is_frame = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8
     return inner.frame_stack if is_frame and len(space.shape) == 2 else 1
+
+
+def slow(env: Any) -> str | None:
+    """Why the `FrameEnv` in `env` is slower than it could be; None where there is no reason."""
+    inner = _frame_env(env)
+    return None if inner is None else inner.slow
 
 
 def frame_skip(env: Any) -> int:

@@ -7,6 +7,7 @@ if it was built and supports the size.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -14,6 +15,11 @@ import numpy as np
 from sampler.errors import ConfigError
 
 Backend = Literal["auto", "compiled", "opencv"]
+NOT_BUILT = (
+    "the compiled kernel for Atari frames was not built, so sampling is about a quarter slower; "
+    "install a C compiler, such as gcc, and then fastrl once more: "
+    "pip install --force-reinstall --no-deps PATH_OF_FASTRL"
+)
 
 
 class Screens(Protocol):
@@ -120,6 +126,11 @@ class CompiledScreens:
     def _learn(self) -> None:
         self._read_gray(self._gray)
         self._kernel.learn(self._raw, self._gray)
+
+
+def kernel_built() -> bool:
+    """Whether the compiled kernel is there."""
+    return find_spec("sampler.envs._preprocess") is not None
 
 
 def make_screens(ale: Any, height: int, width: int, size: int, backend: Backend) -> Screens:

@@ -10,7 +10,7 @@ from sampler import seeds
 from sampler.config import SamplerConfig
 from sampler.envs import make
 from sampler.envs.facts import EnvironmentFacts
-from sampler.envs.frames import frame_skip, frame_stack
+from sampler.envs.frames import frame_skip, frame_stack, slow
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.autoreset import observed_mode
 from sampler.rollout_worker.lanes import close, unpack
@@ -43,6 +43,7 @@ def inspect_environment(config: SamplerConfig) -> EnvironmentFacts:
             mask_size(action_space) if masked else 0,
             vector_lanes,
             observed_mode(env, lane_seeds[0]) if vector_lanes else None,
+            slow(env),
         )
     except ConfigError:
         raise

@@ -192,6 +192,6 @@ def test_few_open_files_are_one_line(tmp_path):
 
 @pytest.mark.slow
 def test_help_is_complete(tmp_path):
-    out, _ = command(tmp_path, "--help").communicate(timeout=PATIENCE)
+    out, _ = command(tmp_path, "--help-all").communicate(timeout=PATIENCE)
     for group in ("environment", "sampler", "learner", "model", "logging", "evaluation"):
         assert f"{group} options" in out

@@ -51,9 +51,9 @@ def test_the_rows_that_an_algorithm_needs_are_those_that_are_shown_and_saved():
     for rows in ("--rollout 64", "--overlap 3", "--rollout 64 --overlap 3"):
         with pytest.raises(ConfigError, match=r"does not go with r2d2, whose settings need"):
             parse_options(f"{flags} {rows}".split())
-    chosen, line = parse_options(f"{flags} --rollout 48 --overlap 8".split())
+    chosen, line, _ = parse_options(f"{flags} --rollout 48 --overlap 8".split())
     assert "changed" not in line.replace("changed: serial=True", "")
-    chosen, line = parse_options(f"{flags} --learner.burn-in 24 --learner.shift 32".split())
+    chosen, line, _ = parse_options(f"{flags} --learner.burn-in 24 --learner.shift 32".split())
     config = chosen.sampler_config(0)
     assert (config.rollout, config.overlap) == (24 + 40, 64 - 32)
     assert (chosen.sampler.rollout, chosen.sampler.overlap) == (64, 32)
@@ -242,15 +242,6 @@ def test_settings_saved_under_their_former_spelling(run):
     config["model"]["normalise_observations"] = config["model"].pop("normalize_observations")
     (folder.path / "config.json").write_text(json.dumps(config))
     assert saved_options(folder.path) == chosen
-
-
-def test_rows_that_the_algorithm_makes_itself_are_those_shown_and_saved():
-    arguments = ["--env", "CartPole-v1", "--algo", "r2d2", "--rollout", "64", "--overlap", "3"]
-    chosen, line, _ = parse_options(arguments)
-    assert (chosen.sampler.rollout, chosen.sampler.overlap) == (48, 8)
-    assert "rollout=64" not in line
-    assert line.endswith("; r2d2 makes rows of its own: rollout=48, overlap=8")
-    assert chosen.as_dict()["sampler"]["rollout"] == chosen.sampler_config(0).rollout == 48
 
 
 def test_an_environment_is_looked_at_once_before_a_run(monkeypatch, tmp_path):

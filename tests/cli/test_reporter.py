@@ -35,7 +35,6 @@ class FakeSampler:
             "frames": int(400 * elapsed),
             "episodes_missed": self.missed,
             "games_taken": {"games": 0, "score": 0.0, "length": 0},
-            "episodes_missed": 0,
             "rollout": [{"seconds": {"step": 0.1 * elapsed, "wait": 0.8 * elapsed}}],
             "policy": [
                 {
@@ -111,7 +110,7 @@ def test_games_that_are_in_no_list_are_logged(setup):
     setup.sampler.missed = 30
     batch(setup, 6, 1200, {"losses/a": 1.0}, 1.0)
     batch(setup, 6, 1800, {"losses/a": 1.0}, 1.0)
-    assert [row["perf/games_not_listed"] for row in rows(setup)] == ["30", ""]
+    assert [row["perf/episodes_missed"] for row in rows(setup)] == ["30", "0"]
 
 
 def test_a_line_every_ten_seconds(setup):

@@ -64,6 +64,10 @@ def test_a_run_leaves_a_complete_folder_and_a_summary(tmp_path, capfd):
     assert names == {"checkpoints", "command", "config", "events", "log", "metrics"}
     config = json.loads((run / "config.json").read_text())
     assert config["training"]["seed"] == 3
+    assert config["origin"]["settings"].startswith("appo with settings for ")
+    log = (run / "log.txt").read_text()
+    assert config["origin"]["settings"] in log
+    assert f"torch {config['origin']['versions']['torch']}" in log
     (file,) = (run / "checkpoints").iterdir()
     state, _ = CheckpointStore(run / "checkpoints").load_latest()
     assert 2000 <= state["steps"] < 2000 + 32

@@ -12,6 +12,7 @@ import pytest
 from ale_py import roms
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
+from sampler import Sampler, SamplerConfig
 from sampler.envs import make
 from sampler.envs.atari import CLASSIC, AtariEnv, AtariProtocol
 from sampler.envs.atari_starts import REPEATABLE_STARTS
@@ -296,10 +297,13 @@ def test_unknown_game_is_named():
         AtariEnv("tennis_elbow")
 
 
-@pytest.mark.parametrize("action", [-1, 4, np.int64(-4)])
-def test_actions_outside_the_space_are_refused(action):
-    env = make("BreakoutNoFrameskip-v4")
-    env.reset(seed=0)
-    with pytest.raises(EnvError, match=r"^action=.*-?\d\)? is none: use 0 to 3$"):
-        env.step(action)
-    env.step(3)
+def test_a_missing_kernel_is_said_once_with_its_remedy(monkeypatch, caplog):
+    monkeypatch.setattr("sampler.envs.atari.kernel_built", lambda: False)
+    config = SamplerConfig(
+        env="BreakoutNoFrameskip-v4", workers=2, rollout=4, serial=True, inference="random"
+    )
+    with Sampler(config):
+        pass
+    (line,) = (r.getMessage() for r in caplog.records if "slower" in r.getMessage())
+    assert "a quarter slower" in line
+    assert "C compiler" in line
