@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from helpers.runs import SMALL, only_run, rows_of, words
 
 from cli import evaluate, train, training
@@ -375,3 +376,32 @@ def test_mistakes_in_evaluation_are_one_line(trained, capfd, arguments, code, me
     err = capfd.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+class Breaks(CartPoleEnv):
+    """Cart-pole that fails after 300 steps."""
+
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 300:
+            raise RuntimeError("out of order")
+        return super().step(action)
+
+
+def test_an_error_after_something_was_saved_gives_the_command_that_goes_on(tmp_path, capfd):
+    gym.register("Breaks-v0", Breaks)
+    try:
+        small = ("--env", "Breaks-v0", *SMALL[2:], "--serial", "--max-restarts", "0")
+        assert run_in(tmp_path, *small) == 1
+    finally:
+        gym.registry.pop("Breaks-v0")
+    out, err = capfd.readouterr()
+    assert "out of order" in err
+    line = r"saved step ([\d,]+); to go on: fastrl-train --resume (\S+)"
+    steps, path = re.search(line, out).groups()
+    run = only_run(tmp_path)
+    assert path == str(run)
+    state, _ = CheckpointStore(run / "checkpoints").load_latest()
+    assert f"{state['steps']:,}" == steps
