@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import tyro
 
 from cli.flag_hints import hint
+from cli.flag_values import VALUES
 from sampler.errors import ConfigError
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ def parse(
     """
     errors = io.StringIO()
     try:
-        with redirect_stderr(errors):
+        with redirect_stderr(errors), VALUES:
             parsed, unknown = tyro.cli(
                 type(default),
                 default=default,

@@ -74,11 +74,6 @@ class SamplerSettings:
             raise ConfigError(f"device={self.device!r} must be a string: auto, cpu, cuda or cuda:N")
         check_choice(self, "precision", ("auto", "float32", "bfloat16"))
         check_choice(self, "start_method", ("forkserver", "spawn"))
-        if self.overlap >= self.rollout:
-            raise ConfigError(
-                f"overlap={self.overlap} must be smaller than rollout={self.rollout}: "
-                "a row needs at least one new step"
-            )
         if self.sync and self.overlap:
             raise ConfigError(
                 f"overlap={self.overlap} does not go with sync=True: the steps that a row repeats "
@@ -168,6 +163,12 @@ class SamplerConfig(SamplerSettings):
         check_numbers(self, "seed", whole=True, least=0)
         check_flags(self, "identical_lanes", "debug")
         super().__post_init__()
+        # Not among the checks of the settings alone: algorithms may replace both.
+        if self.overlap >= self.rollout:
+            raise ConfigError(
+                f"overlap={self.overlap} must be smaller than rollout={self.rollout}: "
+                "a row needs at least one new step"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """What is sent to worker processes: the settings, and the ids that the caller knows."""

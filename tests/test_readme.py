@@ -63,7 +63,7 @@ def test_every_flag_named_in_it_exists():
     from cli.options import SHORT, parse_options
 
     options, *_ = parse_options(["--env", "CartPole-v1"])
-    known = {*flags(options), *flags(EvaluateOptions()), *SHORT, "--help", "--greedy"}
+    known = {*flags(options), *flags(EvaluateOptions()), *SHORT, "--help", "--help-all", "--greedy"}
     named = set(re.findall(r"`?(--[a-z][a-z.-]*[a-z])\b", README)) - {"--index-url"}
     assert named <= known | {"--learner", "--model"}, named - known
 
