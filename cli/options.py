@@ -21,7 +21,9 @@ from torch import nn
 from tyro.conf import OmitArgPrefixes
 
 from cli.command_line import flags, parse
+from cli.flag_values import whole_number
 from cli.run_folder import find_run, read_config
+from sampler.checks import check_numbers
 from sampler.config import SamplerConfig, SamplerSettings
 from sampler.envs.facts import EnvironmentFacts
 from sampler.errors import ConfigError
@@ -78,10 +80,9 @@ class TrainingOptions:
     """Root of every random stream."""
 
     def __post_init__(self) -> None:
-        _check(self, "total_steps", self.total_steps >= 1, "at least 1")
-        _check(self, "seed", self.seed >= 0, "at least 0")
-        limited = self.total_seconds is None or self.total_seconds > 0
-        _check(self, "total_seconds", limited, "greater than 0 seconds")
+        check_numbers(self, "total_steps", whole=True, least=1)
+        check_numbers(self, "seed", whole=True, least=0)
+        check_numbers(self, "total_seconds", above=0, unit="seconds", optional=True)
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,10 @@ class LoggingOptions:
     """Write TensorBoard events."""
 
     def __post_init__(self) -> None:
-        _check(self, "log_every", self.log_every > 0, "greater than 0 seconds")
-        for name in ("checkpoint_every", "checkpoint_seconds"):
-            _check(self, name, getattr(self, name) >= 0, "at least 0")
-        _check(self, "keep_checkpoints", self.keep_checkpoints >= 2, "at least 2")
+        check_numbers(self, "log_every", above=0, unit="seconds")
+        check_numbers(self, "checkpoint_every", whole=True, least=0)
+        check_numbers(self, "checkpoint_seconds", least=0, unit="seconds")
+        check_numbers(self, "keep_checkpoints", whole=True, least=2)
 
 
 @dataclass(frozen=True)
@@ -128,11 +129,10 @@ class EvaluationOptions:
     """Agent steps in which a game must end; a longer one is an error."""
 
     def __post_init__(self) -> None:
-        for name in ("eval_every", "eval_seed"):
-            _check(self, name, getattr(self, name) >= 0, "at least 0")
-        for name in ("eval_episodes", "eval_lanes", "eval_max_game_steps"):
-            _check(self, name, getattr(self, name) >= 1, "at least 1")
-        _check(self, "eval_timeout", self.eval_timeout > 0, "greater than 0")
+        check_numbers(self, "eval_every", "eval_seed", whole=True, least=0)
+        counts = ("eval_episodes", "eval_lanes", "eval_max_game_steps")
+        check_numbers(self, *counts, whole=True, least=1)
+        check_numbers(self, "eval_timeout", above=0, unit="seconds")
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,17 @@ class Options:
     def as_dict(self) -> dict[str, Any]:
         """Nested dicts of plain values, for config.json."""
         return dataclasses.asdict(self)
+
+
+GIVEN_COUNTS = ("workers", "envs_per_worker", "groups")
+GIVEN = ("env", "algo", *GIVEN_COUNTS)
+EARLY: dict[Any, tuple[str, ...]] = {
+    EnvironmentOptions: ("env", "env_kwargs"),
+    TrainingOptions: ("algo", "seed"),
+    SamplerSettings: (*GIVEN_COUNTS, "serial", "start_timeout"),
+    LoggingOptions: ("resume", "run_dir"),
+}
+"""The flags that are looked at before all others, as their groups declare them."""
 
 
 class Parsed(NamedTuple):
@@ -320,25 +331,39 @@ def _rebuilt(cls: Any, values: Mapping[str, Any]) -> Any:
     )
 
 
-def _early(arguments: Sequence[str]) -> argparse.Namespace:
-    """The flags on which the defaults of all others depend. Mistakes are reported by `parse`."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--env")
-    parser.add_argument("--env-kwargs", "--env_kwargs", nargs="*", default=[])
-    parser.add_argument("--algo")
-    parser.add_argument("--resume", default="")
-    parser.add_argument("--run-dir", "--run_dir", default="runs")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int)
-    parser.add_argument("--envs-per-worker", "--envs_per_worker", type=int)
-    parser.add_argument("--groups", type=int)
-    parser.add_argument("--serial", action="store_true")
-    limit = SamplerSettings.start_timeout
-    parser.add_argument("--start-timeout", "--start_timeout", type=float, default=limit)
+def _whole(text: str) -> int:
     try:
-        return parser.parse_known_args(arguments)[0]
+        return whole_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _early(arguments: Sequence[str]) -> argparse.Namespace:
+    """The flags on which the defaults and even the existence of others depend: which environment,
+    which algorithm, which run. Mistakes in all others are reported by `parse`.
+
+    Those in GIVEN are None unless they are given.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for group, names in EARLY.items():
+        for name in names:
+            default = getattr(group(), name)
+            spellings = {f"--{name}", f"--{name.replace('_', '-')}"}
+            if isinstance(default, bool):
+                parser.add_argument(*spellings, action="store_true")
+            elif isinstance(default, tuple):
+                parser.add_argument(*spellings, nargs="*", default=list(default))
+            else:
+                kind = _whole if isinstance(default, int) else type(default)
+                parser.add_argument(
+                    *spellings, type=kind, default=None if name in GIVEN else default
+                )
+    try:
+        early = parser.parse_known_args(arguments)[0]
     except argparse.ArgumentError as error:
         raise ConfigError(f"{error.argument_name}: {error.message}") from None
+    check_numbers(early, *GIVEN_COUNTS, whole=True, least=1, optional=True)
+    return early
 
 
 def _inspect(early: argparse.Namespace) -> EnvironmentFacts:
@@ -355,9 +380,6 @@ def _preset(early: argparse.Namespace, facts: EnvironmentFacts | None) -> Preset
         spaces = facts.observation_space, facts.action_space
     else:
         spaces = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
-    for name in ("workers", "envs_per_worker", "groups"):
-        value = getattr(early, name)
-        _check(early, name, value is None or value >= 1, "at least 1")
     return choose_preset(
         early.algo or TrainingOptions.algo,
         *spaces,
@@ -399,8 +421,3 @@ def _keyword(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
-
-
-def _check(options: Any, name: str, good: bool, wanted: str) -> None:
-    if not good:
-        raise ConfigError(f"{name}={getattr(options, name)} must be {wanted}")
