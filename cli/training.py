@@ -38,8 +38,6 @@ from sampler.learner.trainer import STATE, Trainer
 from sampler.process.resources import available_cores, spare_threads
 from sampler.sampler import Sampler
 
-logger = logging.getLogger("fastrl")
-
 MIN_TOGETHER = 8  # lanes of a group below which stepping becomes slow
 RESUMED = 1_000  # key of the stream that the seeds of resumed runs come from
 
@@ -87,8 +85,8 @@ def train(
         run.save_config(options.as_dict() | {"origin": found})
         run.note_command(command)
         run.start_log()
-        logger.info("%s", settings)
-        logger.info("%s", describe(found))
+        for line in (settings, describe(found)):
+            logging.getLogger().info(line)  # for log.txt alone: displays listen to "fastrl"
         display.message(f"writing to {run.path}")
         signals.note = f"saving a checkpoint; to go on: {resuming(command[0], run.path)}"
         steps = None if state is None else state["steps"]
