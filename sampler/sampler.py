@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,7 @@ class Sampler:
         self.observation_space = assembly.observation_space
         self.action_space = assembly.action_space
         self._batch: SequenceBatch[np.ndarray] | None = None
+        self._taking = threading.Lock()  # held while a thread takes a batch
         self._loans = LoanWatch() if config.debug else None
         if assembly.facts.slow is not None:
             logger.warning("%s", assembly.facts.slow)
@@ -118,6 +120,16 @@ class Sampler:
         that cannot be restarted any more. Without a timeout, raises FastrlError if the sampler was
         paused before the call and its last finished batch has been taken.
         """
+        if not self._taking.acquire(blocking=False):
+            raise FastrlError(
+                "get_batch() is running in another thread; take batches in one thread"
+            )
+        try:
+            return self._next_batch(timeout)
+        finally:
+            self._taking.release()
+
+    def _next_batch(self, timeout: float | None) -> SequenceBatch[np.ndarray]:
         self._check()
         if self._batch is not None:
             self._batch.release()
@@ -208,7 +220,8 @@ class Sampler:
     def _progress(self) -> str:
         steps = sum(row["steps"] for row in self._shared.counters.rollout)
         per_batch = self.config.batch * self.config.rollout
-        return f"{steps} steps have been made so far, and a batch takes {per_batch}"
+        paused = "; the sampler is paused: call resume()" if self._shared.control.paused else ""
+        return f"{steps} steps have been made so far, and a batch takes {per_batch}{paused}"
 
     # ---- weights and exploration
 

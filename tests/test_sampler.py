@@ -237,7 +237,7 @@ def test_a_paused_sampler_makes_no_steps_and_says_so(config):
             while True:
                 checker.add(sampler.get_batch())
         steps = sampler.stats()["steps"]
-        with pytest.raises(BatchTimeout):
+        with pytest.raises(BatchTimeout, match=r"0.05 s; .* is paused: call resume\(\)"):
             sampler.get_batch(timeout=0.05)
         assert sampler.stats()["steps"] == steps
         sampler.resume()
@@ -255,6 +255,32 @@ def test_a_sampler_may_be_paused_for_a_while_by_another_thread():
         sampler.resume()
         thread.join()
         assert len(batches) == 1
+
+
+@pytest.mark.parametrize("config", [SERIAL, PROCESSES], ids=["serial", "processes"])
+def test_a_second_thread_that_takes_batches_is_refused(config):
+    def take():
+        together.wait()
+        try:
+            sampler.get_batch(timeout=1)
+        except FastrlError as error:
+            errors.append(error)
+
+    with Sampler(config) as sampler:
+        sampler.pause()
+        with pytest.raises(BatchTimeout):
+            use_up(sampler)
+        errors, together = [], threading.Barrier(2)
+        threads = [threading.Thread(target=take) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        refused, waited = errors
+        assert "running in another thread; take batches in one thread" in str(refused)
+        assert isinstance(waited, BatchTimeout)
+        sampler.resume()
+        assert sampler.get_batch(PATIENCE) is not None
 
 
 # ---- weights

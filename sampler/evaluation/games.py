@@ -16,7 +16,7 @@ from sampler.envs import make
 from sampler.envs.frames import frame_stack
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.games import GameScores
-from sampler.rollout_worker.lanes import Lanes, close
+from sampler.rollout_worker.lanes import Lanes, close, unpack
 from sampler.rollout_worker.rewards import write_rewards
 from sampler.rollout_worker.separate_lanes import EnvLanes
 from sampler.rollout_worker.values import ValueCheck
@@ -252,7 +252,7 @@ class Games:
         with self._errors():
             is_vector = isinstance(env, gym.vector.VectorEnv)
             seed = seed_of(env, lane_seeds) if is_vector else lane_seeds[0]
-            observation, info = env.reset(seed=seed)
+            observation, info = unpack(env.reset(seed=seed), 2, "reset")
         given = "action_mask" in info
         if isinstance(observation, dict):
             given = given or "action_mask" in observation

@@ -111,8 +111,12 @@ class Lanes(ABC):
 
 
 def unpack(returned: Any, count: int, method: str) -> Any:
-    """`returned`, a tuple of `count`. Raises EnvError, naming `method`, if it is anything else."""
+    """`returned`, a tuple of `count`. Raises EnvError, naming `method`, if it is anything else, or
+    if the info of a reset is not a dict."""
     if isinstance(returned, tuple) and len(returned) == count:
+        if method == "reset" and not isinstance(returned[1], dict):
+            kind = type(returned[1]).__name__
+            raise EnvError(f"reset() returned info of type {kind}; return a dict")
         return returned
     kind = f"{len(returned)} values" if isinstance(returned, tuple) else type(returned).__name__
     raise EnvError(

@@ -13,6 +13,12 @@ from sampler.errors import EnvError
 _FLOATS = partial(array, "f")
 
 
+def _numbers(rewards: list[Any]) -> list[Any]:
+    if any(isinstance(reward, str | bytes) for reward in rewards):
+        raise TypeError  # numpy would read the number that a text spells
+    return rewards
+
+
 def write_rewards(rewards: list[Any], target: np.ndarray) -> None:
     """Put one reward for each lane into `target`, float32 [lanes].
 
@@ -23,7 +29,7 @@ def write_rewards(rewards: list[Any], target: np.ndarray) -> None:
     if getattr(rewards[0], "ndim", 0) == 0:
         # Python's array makes numbers beyond float32 infinite without numpy's warning, in less time
         # than it takes to switch that off. numpy accepts some types that Python's array refuses.
-        for convert in (_FLOATS, list):
+        for convert in (_FLOATS, _numbers):
             try:
                 target[...] = convert(rewards)
             except (TypeError, ValueError):

@@ -56,7 +56,7 @@ def inspect_in_process(config: SamplerConfig) -> EnvironmentFacts:
             pass
         if not ours.poll():
             raise EnvError(
-                f"env {config.env_name}: not made and reset within start_timeout="
+                f"env {config.env_name}: not made, reset and closed within start_timeout="
                 f"{config.start_timeout:g} s; raise it, or correct the environment"
             )
         try:

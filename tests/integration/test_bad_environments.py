@@ -45,6 +45,11 @@ FIRST_LOOK = {
         EnvError,
         r"env \S+: the first reset failed \(reset\(\) returned ndarray, not a tuple of 2",
     ),
+    "reset without info": (
+        lambda: Faulty(reset=lambda result: (result[0], None)),
+        EnvError,
+        r"env \S+: the first reset failed \(reset\(\) returned info of type NoneType; return",
+    ),
     "something else": (lambda: 3, EnvError, r"env \S+ returned builtins.int; return a gymnasium"),
     "text observations": (
         lambda: Faulty(space=spaces.Text(5)),
@@ -136,14 +141,19 @@ def test_environments_that_call_exit_do_not_end_the_caller(where):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("where", ["constructor", "reset"])
+class HangsAtClose(Faulty):
+    def close(self):
+        hang()
+
+
+@pytest.mark.parametrize("where", ["constructor", "reset", "close"])
 def test_environments_that_hang_at_the_first_look(where):
     def env():
         if where == "constructor":
             hang()
-        return Faulty(reset=lambda result: hang())
+        return HangsAtClose() if where == "close" else Faulty(reset=lambda result: hang())
 
-    message = r"env \S+: not made and reset within start_timeout=0.5 s; raise it, or"
+    message = r"env \S+: not made, reset and closed within start_timeout=0.5 s; raise it, or"
     with pytest.raises(EnvError, match=message):
         Sampler(replace(PROCESSES, env=env, start_timeout=0.5))
     assert workers_of() == []

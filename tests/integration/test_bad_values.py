@@ -91,6 +91,7 @@ WRONG_VALUES = {
         {"reward": lambda t: "much"},
         "rewards ['much', 'much'] are not all numbers; return floats",
     ),
+    "number as text": ({"reward": lambda t: "1"}, "rewards ['1', '1'] are not all numbers"),
     "no reward": ({"reward": lambda t: None}, "reward nan (step 0 of the row); rewards must be"),
     "reward that is not a number": (
         {"reward": lambda t: float("nan")},
