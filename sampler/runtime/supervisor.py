@@ -192,7 +192,8 @@ class Supervisor:
             return WorkerError(hung) if in_model else EnvError(hung)
         how = f"signal {-exitcode}" if exitcode and exitcode < 0 else f"exit code {exitcode}"
         stage = Stage(worker.counters["stage"])
-        doing = stage.name.lower().replace("_", " ")
+        acting = stage == Stage.INFERENCE
+        doing = "choosing actions" if acting else stage.name.lower().replace("_", " ")
         message = f"{worker.place} ended unexpectedly while {doing} ({how})"
         in_environment = worker.environment and stage in (Stage.STARTING, Stage.STEPPING)
         return EnvError(message) if in_environment else WorkerError(message)

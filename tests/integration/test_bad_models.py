@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from helpers.faults import GOOD, Faulty, hang
+from helpers.faults import GOOD, Faulty, hang, leave_quietly
 from helpers.models import make_history
 from helpers.processes import PATIENCE, workers_of
 from helpers.wave import Wave
@@ -194,6 +194,26 @@ def test_a_model_that_raises_in_its_worker():
         ) as caught:
             sample(sampler, 100)
         assert "IndexError" in caught.value.traceback_text
+
+
+class LeavesLater(Model):
+    """Ends its process when it runs with published weights."""
+
+    def step(self, obs, state, is_first):
+        if self.scale > 1:
+            leave_quietly()
+        return super().step(obs, state, is_first)
+
+
+def test_a_model_that_ends_its_worker():
+    with Sampler(PROCESSES, lambda o, a: LeavesLater()) as sampler:
+        sampler.get_batch(timeout=PATIENCE)
+        with torch.no_grad():
+            sampler.model.scale += 1
+        sampler.publish(sampler.model)
+        message = r"policy worker 0 ended unexpectedly while choosing actions \(exit code 3\)"
+        with pytest.raises(FastrlError, match=message):
+            sample(sampler, 100)
 
 
 class HangsLater(Model):
