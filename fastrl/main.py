@@ -37,13 +37,18 @@ def profile(name: str) -> None:
     runpy.run_module(f"perf.{name}", run_name="__main__", alter_sys=True)
 
 
+def _is_module(arguments: list[str]) -> bool:
+    """Whether the first of `arguments` may name a module, such as fps or measure.limit."""
+    return bool(arguments) and all(map(str.isidentifier, arguments[0].split(".")))
+
+
 def main() -> None:
     """python -m fastrl: the first argument names the command, the others are its own."""
     arguments = sys.argv[1:]
     if arguments[:1] in (["train"], ["eval"]):
         sys.argv[1:] = arguments[1:]
         train() if arguments[0] == "train" else evaluate()
-    elif arguments[:1] == ["perf"] and len(arguments) > 1 and arguments[1].isidentifier():
+    elif arguments[:1] == ["perf"] and _is_module(arguments[1:]):
         sys.argv[1:] = arguments[2:]
         profile(arguments[1])
     elif arguments[:1] in (["-h"], ["--help"]):

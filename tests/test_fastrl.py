@@ -92,6 +92,12 @@ def test_the_profilers_are_ours(run):
     assert "--seconds" in ran.stdout
 
 
+def test_what_the_profilers_measure_is_ours(run):
+    ran = run("-m", "fastrl", "perf", "measure.limit", *["--env", "CartPole-v1", "--seconds", "1"])
+    assert ran.returncode == 0, ran.stderr
+    assert "CartPole-v1 alone" in ran.stdout
+
+
 def test_a_module_that_has_taken_the_name_is_named(run):
     ran = run(
         "-c", "import sys, types; sys.modules['sampler'] = types.ModuleType('x'); import fastrl"

@@ -53,10 +53,9 @@ class CommandFailed(Exception):
 def command(module: str, arguments: Sequence[str]) -> str:
     """Run one of our commands, showing its output; returns the output. Raises CommandFailed."""
     print(f"fastrl-{module}", *arguments, flush=True)
-    program = {"train": "cli.train", "eval": "cli.evaluate"}[module]
     lines = []
     with subprocess.Popen(
-        [sys.executable, "-m", program, *arguments], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "fastrl", module, *arguments], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -53,7 +53,7 @@ def ceiling_program(workers: int, lanes: int, step_us: float = 0.0) -> Program:
     """The ceiling as a contestant."""
     sizes = {"workers": workers, "lanes": lanes, "step-us": step_us}
     flags = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
-    return Program([sys.executable, "-m", "perf.measure.ceiling", *flags])
+    return Program([sys.executable, "-m", "fastrl", "perf", "measure.ceiling", *flags])
 
 
 class Memory:

@@ -47,13 +47,13 @@ class Settings(Measuring):
 
 def limit_program(env: str) -> Program:
     """The environment alone in as many processes as cores, as a contestant."""
-    return Program([sys.executable, "-m", "perf.measure.limit", "--env", env])
+    return Program([sys.executable, "-m", "fastrl", "perf", "measure.limit", "--env", env])
 
 
 def sleep_program(step_us: float, processes: int) -> Program:
     """Processes that only sleep, as a contestant."""
     flags = ["--sleep-us", str(step_us), "--processes", str(processes)]
-    return Program([sys.executable, "-m", "perf.measure.limit", *flags])
+    return Program([sys.executable, "-m", "fastrl", "perf", "measure.limit", *flags])
 
 
 def frames_per_step(env: str) -> int:
@@ -138,7 +138,9 @@ def main() -> None:
     if "PERF_REPORT_FD" in os.environ:
         return run_alone(settings)
     facts = machine()
-    with Program([sys.executable, "-m", "perf.measure.limit", *sys.argv[1:]]) as program:
+    with Program(
+        [sys.executable, "-m", "fastrl", "perf", "measure.limit", *sys.argv[1:]]
+    ) as program:
         rates = [program.measure(settings.seconds) for _ in range(settings.rounds)]
     sps = Summary.of(rates)
     skip = 1 if settings.sleep_us else frames_per_step(settings.env)
