@@ -21,7 +21,7 @@ from torch import nn
 from tyro.conf import OmitArgPrefixes
 
 from cli.command_line import flags, parse
-from cli.flag_values import whole_number
+from cli.early_flags import early_flags
 from cli.run_folder import find_run, read_config
 from sampler.checks import check_numbers
 from sampler.config import SamplerConfig, SamplerSettings
@@ -223,7 +223,7 @@ EARLY: dict[Any, tuple[str, ...]] = {
     SamplerSettings: (*GIVEN_COUNTS, "serial", "start_timeout"),
     LoggingOptions: ("resume", "run_dir"),
 }
-"""The flags that are looked at before all others, as their groups declare them."""
+"""The flags on which the defaults and even the existence of others depend, by their groups."""
 
 
 class Parsed(NamedTuple):
@@ -239,7 +239,8 @@ class Parsed(NamedTuple):
 def parse_options(arguments: Sequence[str]) -> Parsed:
     """The options that `arguments` give. Raises ConfigError, in one line, for what cannot work."""
     arguments = _spelled_out(arguments)
-    early, facts = _early(arguments), None
+    early, facts = early_flags(arguments, EARLY, GIVEN), None
+    check_numbers(early, *GIVEN_COUNTS, whole=True, least=1, optional=True)
     if early.resume:
         path = find_run(early.resume, early.run_dir)
         default = saved_options(path)
@@ -329,41 +330,6 @@ def _rebuilt(cls: Any, values: Mapping[str, Any]) -> Any:
     return cls(
         **{_present_name(n): tuple(v) if isinstance(v, list) else v for n, v in values.items()}
     )
-
-
-def _whole(text: str) -> int:
-    try:
-        return whole_number(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _early(arguments: Sequence[str]) -> argparse.Namespace:
-    """The flags on which the defaults and even the existence of others depend: which environment,
-    which algorithm, which run. Mistakes in all others are reported by `parse`.
-
-    Those in GIVEN are None unless they are given.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for group, names in EARLY.items():
-        for name in names:
-            default = getattr(group(), name)
-            spellings = {f"--{name}", f"--{name.replace('_', '-')}"}
-            if isinstance(default, bool):
-                parser.add_argument(*spellings, action="store_true")
-            elif isinstance(default, tuple):
-                parser.add_argument(*spellings, nargs="*", default=list(default))
-            else:
-                kind = _whole if isinstance(default, int) else type(default)
-                parser.add_argument(
-                    *spellings, type=kind, default=None if name in GIVEN else default
-                )
-    try:
-        early = parser.parse_known_args(arguments)[0]
-    except argparse.ArgumentError as error:
-        raise ConfigError(f"{error.argument_name}: {error.message}") from None
-    check_numbers(early, *GIVEN_COUNTS, whole=True, least=1, optional=True)
-    return early
 
 
 def _inspect(early: argparse.Namespace) -> EnvironmentFacts:

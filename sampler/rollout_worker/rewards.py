@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sampler.errors import EnvError
-
-_FLOATS = partial(array, "f")
-
-
-def _numbers(rewards: list[Any]) -> list[Any]:
-    if any(isinstance(reward, str | bytes) for reward in rewards):
-        raise TypeError  # numpy would read the number that a text spells
-    return rewards
 
 
 def write_rewards(rewards: list[Any], target: np.ndarray) -> None:
@@ -26,13 +17,23 @@ def write_rewards(rewards: list[Any], target: np.ndarray) -> None:
     becomes NaN, and numbers beyond float32 become infinite; the later check for non-finite rewards
     refuses both.
     """
-    if getattr(rewards[0], "ndim", 0) == 0:
-        # Python's array makes numbers beyond float32 infinite without numpy's warning, in less time
-        # than it takes to switch that off. numpy accepts some types that Python's array refuses.
-        for convert in (_FLOATS, _numbers):
-            try:
-                target[...] = convert(rewards)
-            except (TypeError, ValueError):
-                continue
-            return
-    raise EnvError(f"rewards {rewards} are not all numbers; return floats")
+    try:
+        target[...] = _as_floats(rewards)
+    except (TypeError, ValueError):
+        raise EnvError(f"rewards {rewards} are not all numbers; return floats") from None
+
+
+def _as_floats(rewards: list[Any]) -> Any:
+    """`rewards` for an array of float32. Raises TypeError for text and for arrays.
+
+    Python's array makes numbers beyond float32 infinite without numpy's warning, in less time than
+    it takes to switch that off.
+    """
+    if getattr(rewards[0], "ndim", 0):
+        raise TypeError
+    try:
+        return array("f", rewards)
+    except TypeError:
+        if any(isinstance(reward, str | bytes) for reward in rewards):
+            raise  # numpy would read the number that a text spells
+        return rewards  # numpy accepts some types that Python's array refuses
