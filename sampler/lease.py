@@ -11,7 +11,7 @@ import gc
 import logging
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -38,13 +38,13 @@ class Lease:
     def __init__(self, release: Callable[[], None] | None = None):
         """`release` gives the rows back and is called once; None: nobody else uses them."""
         self._release = release
-        self._borrowers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._borrowers: list[weakref.ref[Borrower]] = []
         self._copies: list[Event] = []
         self.active = True
 
     def borrow(self, borrower: Borrower) -> None:
         """Make `borrower` drop its arrays when the rows are given back."""
-        self._borrowers.add(borrower)
+        self._borrowers.append(weakref.ref(borrower))
 
     def wait_for(self, event: Event) -> None:
         """Do not give the rows back before `event`, recorded behind copies that read them, is
@@ -57,8 +57,9 @@ class Lease:
         release, self._release = self._release, None  # leaves no reference cycle with the sampler
         while self._copies:
             self._copies.pop().synchronize()
-        for borrower in list(self._borrowers):
-            borrower.forget()
+        for reference in self._borrowers:
+            if (borrower := reference()) is not None:
+                borrower.forget()
         if release is not None:
             release()
 

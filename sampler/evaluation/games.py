@@ -17,7 +17,7 @@ from sampler.envs.frames import frame_stack
 from sampler.errors import RAISED, ConfigError, EnvError, one_line
 from sampler.rollout_worker.games import GameScores
 from sampler.rollout_worker.lanes import Lanes, close, unpack
-from sampler.rollout_worker.rewards import write_rewards
+from sampler.rollout_worker.rewards import RewardWriter
 from sampler.rollout_worker.separate_lanes import EnvLanes
 from sampler.rollout_worker.values import ValueCheck
 from sampler.rollout_worker.vector_lanes import VectorLanes, seed_of
@@ -99,6 +99,7 @@ class Games:
         lane_seeds = [seeds.integer(seed, seeds.EVALUATION, lane) for lane in range(lanes)]
         mask_size = self._mask_size(first, lane_seeds[:group_size])
         self._values = ValueCheck(leaves(single, "obs"), self.name)
+        self._rewards = RewardWriter(group_size)
         self._groups: list[tuple[Lanes, slice, GameScores]] = []
         for index, made in enumerate(self._envs):
             rows = slice(index * group_size, (index + 1) * group_size)
@@ -188,7 +189,7 @@ class Games:
             frame_stacks.make_room(views[0])
         with self._errors():
             result = group.step([leaf[rows] for leaf in self.actions], views, at, mask, 0)
-            write_rewards(result.rewards, self.previous_rewards[rows])
+            self._rewards.write(result.rewards, self.previous_rewards[rows])
         self._show(rows)
         self.is_first[rows] = False
         for previous, leaf in zip(self.previous_actions, self.actions, strict=True):

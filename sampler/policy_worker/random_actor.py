@@ -26,6 +26,7 @@ class RandomActor:
         seed: np.random.SeedSequence,
     ):
         self.leaves = leaves(action_space, "actions")
+        self.mask_sizes = [mask_size(leaf.space) for leaf in self.leaves]
         self.rng = np.random.default_rng(seed)
         self.weights = weights
         self.masked = shared.spec.action_mask_size > 0
@@ -51,8 +52,7 @@ class RandomActor:
         log_probs = np.zeros(count, np.float32)
         allowed = inputs.get("action_mask")
         masked = 0  # entries of the mask used so far
-        for leaf in self.leaves:
-            size = mask_size(leaf.space)
+        for leaf, size in zip(self.leaves, self.mask_sizes, strict=True):
             if allowed is None or size == 0:
                 drawn = self._draw(leaf, count)
             else:

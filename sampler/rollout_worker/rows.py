@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sampler.rollout_worker.lanes import StepResult
-from sampler.rollout_worker.rewards import write_rewards
+from sampler.rollout_worker.rewards import RewardWriter
 from sampler.shm.store import FRAMES, SequenceStore, StoreSpec
 
 
@@ -55,6 +55,7 @@ class RowFiller:
             for name, tail in self._tails.items()
         }
         self._ahead = np.arange(1, spec.steps + 1, dtype=np.int32)
+        self._rewards = RewardWriter(len(lanes))
         self._blocks: dict[int, Block] = {}
 
     def block(self, token: int) -> Block:
@@ -97,7 +98,7 @@ class RowFiller:
 
         Raises EnvError for rewards that are not numbers.
         """
-        write_rewards(result.rewards, block.rewards[:, step])
+        self._rewards.write(result.rewards, block.rewards[:, step])
         for lane, terminated, truncated, _ in result.ended:
             block.terminated[lane, step] = terminated
             block.truncated[lane, step] = truncated

@@ -104,12 +104,14 @@ class EnvLanes(Lanes):
                     given, final = find_mask(observation, info), bool(terminated or truncated)
                     write_mask(mask[lane, mask_at], self.action_space, given, final)
             rewards[lane] = reward
+            if terminated is False and truncated is False:
+                continue  # as in most steps, which need nothing more
             if terminated or truncated:
                 restart[lane] = True
                 result.ended.append((lane, *how_it_ended(terminated, truncated, info)))
                 if (score := given_score(info.get("episode"))) is not None:
                     result.given_scores[lane] = score
-            elif terminated is not False or truncated is not False:
+            else:
                 check_ends(terminated, truncated)  # numpy's False, or None
         return result
 

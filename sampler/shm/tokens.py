@@ -175,12 +175,12 @@ class TokenPool:
 
     def _complete(self) -> int:
         """The earliest filled buffer of those that can be delivered, or NONE."""
-        done = (self.status == FINISHED) | (self.status == ABANDONED)
-        whole = done.all(axis=1) & (self.status == FINISHED).any(axis=1) & (self.held == 0)
-        candidates = np.flatnonzero(whole)
+        # FINISHED comes before ABANDONED, and both come after the others.
+        whole = (self.status.min(axis=1) == FINISHED) & (self.held == 0)
+        candidates = whole.nonzero()[0]
         if not len(candidates):
             return NONE
-        return int(candidates[np.argmin(self.turn[candidates])])
+        return int(candidates[self.turn[candidates].argmin()])
 
     def _open(self) -> np.ndarray:
         """Which buffers may be claimed from, bool [K]."""
@@ -190,11 +190,11 @@ class TokenPool:
 
     def _next_free(self) -> int:
         free = (self.status == FREE) & self._open()[:, None]
-        buffers = np.flatnonzero(free.any(axis=1))
+        buffers = free.any(axis=1).nonzero()[0]
         if not len(buffers):
             return NONE
-        buffer = int(buffers[np.argmin(self.turn[buffers])])
-        return buffer * self.tokens_per_buffer + int(np.argmax(free[buffer]))
+        buffer = int(buffers[self.turn[buffers].argmin()])
+        return buffer * self.tokens_per_buffer + int(free[buffer].argmax())
 
     def _give(self, token: int, group: int) -> None:
         self._owner[token] = group
