@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,8 @@ from tyro.conf import OmitArgPrefixes
 
 from cli.command_line import flags, parse
 from cli.early_flags import early_flags
-from cli.run_folder import find_run, read_config
+from cli.run_folder import find_run
+from cli.saved_settings import present_name, read_settings
 from sampler.checks import check_numbers
 from sampler.config import SamplerConfig, SamplerSettings
 from sampler.envs.facts import EnvironmentFacts
@@ -34,17 +34,17 @@ from sampler.evaluation import (
     EvaluationProgress,
     evaluate,
 )
-from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.algorithms.registry import ALGORITHMS, find_algorithm
 from sampler.learner.base import LearnerConfig
 from sampler.learner.presets import Preset, choose_preset
-from sampler.models import ModelConfig, load_weights
+from sampler.models import ModelConfig, as_policy_model, load_weights
+from sampler.models.factories import ModelMaker, find_model
 from sampler.runtime.inspection import inspect
 
 PROG = "fastrl-train"
 TOTAL_STEPS = 10_000_000  # agent steps
 TOTAL_STEPS_OF_SMALL_TASKS = 500_000
 SHORT = {"--learner.lr": "--learner.learning-rate", "--learner.lambda": "--learner.lambda_"}
-FORMER_SPELLING = re.compile(r"^(|--(?:no-)?(?:learner|model)\.(?:no[-_])?)normalise(?=[-_])")
 DESCRIPTION = (
     "Train an agent: rollout workers step environments, policy workers choose actions in batches, "
     "and a learner improves the policy, all at the same time. Defaults are those of the preset for "
@@ -71,7 +71,9 @@ class TrainingOptions:
     """What trains it, and for how long."""
 
     algo: str = "appo"
-    """Learning algorithm: appo, ppo, impala, a2c, r2d2, apex or dqn."""
+    """Learning algorithm: appo, ppo, impala, a2c, r2d2, apex, dqn, or module:Learner."""
+    model: str = ""
+    """What makes the network, as module:factory; empty: the algorithm's own."""
     total_steps: int = TOTAL_STEPS
     """Agent steps at which the run ends, resumed parts included."""
     total_seconds: float | None = None
@@ -144,7 +146,7 @@ class Options:
     sampler: OmitArgPrefixes[SamplerSettings] = field(default_factory=SamplerSettings)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     """How the algorithm learns."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: Any = field(default_factory=ModelConfig)
     """The network. Images go through a convolutional encoder, everything else through an MLP."""
     logging: OmitArgPrefixes[LoggingOptions] = field(default_factory=LoggingOptions)
     evaluation: OmitArgPrefixes[EvaluationOptions] = field(default_factory=EvaluationOptions)
@@ -165,11 +167,10 @@ class Options:
 
         The factory raises ConfigError where they do not fit.
         """
-        config = self.model
-        make_model = ALGORITHMS[self.training.algo].make_model
+        maker, config = model_maker(self.training), self.model
 
         def make(observation_space: gym.Space, action_space: gym.Space) -> nn.Module:
-            model = make_model(observation_space, action_space, config)
+            model = as_policy_model(maker(observation_space, action_space, config))
             if checkpoint is not None:
                 load_weights(model, checkpoint["learner"]["model"])
             return model
@@ -215,11 +216,16 @@ class Options:
         return dataclasses.asdict(self)
 
 
+def model_maker(training: TrainingOptions) -> ModelMaker:
+    """What makes the model: that of --model, or the algorithm's. Raises ConfigError."""
+    return find_model(training.model) if training.model else find_algorithm(training.algo).model
+
+
 GIVEN_COUNTS = ("workers", "envs_per_worker", "groups")
-GIVEN = ("env", "algo", *GIVEN_COUNTS)
+GIVEN = ("env", "algo", "model", *GIVEN_COUNTS)
 EARLY: dict[Any, tuple[str, ...]] = {
     EnvironmentOptions: ("env", "env_kwargs"),
-    TrainingOptions: ("algo", "seed"),
+    TrainingOptions: ("algo", "model", "seed"),
     SamplerSettings: (*GIVEN_COUNTS, "serial", "start_timeout"),
     LoggingOptions: ("resume", "run_dir"),
 }
@@ -247,10 +253,11 @@ def parse_options(arguments: Sequence[str]) -> Parsed:
         for name, saved in (
             ("env", default.environment.env),
             ("algo", default.training.algo),
+            ("model", default.training.model),
         ):
             if getattr(early, name) not in (None, saved):
                 raise ConfigError(
-                    f"--resume {early.resume} goes on with {name} {saved}, "
+                    f"--resume {early.resume} goes on with {name} {saved or 'of the algorithm'}, "
                     f"not {getattr(early, name)}; leave --{name} out, or start a new run"
                 )
         line = f"resuming {path.name}"
@@ -308,28 +315,15 @@ def _changes(default: Options, options: Options) -> list[str]:
 
 def saved_options(path: Path) -> Options:
     """The options in the config.json of run folder `path`. Raises ConfigError if they are not."""
-    config = read_config(path)
-    try:
-        algo = config["training"]["algo"]
-        learner = ALGORITHMS[algo].config
-        groups = {group.name: group for group in dataclasses.fields(Options)}
-        types: dict[str, Any] = {
-            name: learner if name == "learner" else group.default_factory
-            for name, group in groups.items()
-        }
-        return Options(**{name: _rebuilt(types[name], config[name]) for name in groups})
-    except (KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{path / 'config.json'} does not fit this release ({type(error).__name__}: {error}); "
-            "use the one that wrote it, or start a new run"
-        ) from None
+    return read_settings(path, Options, _own_settings)
 
 
-def _rebuilt(cls: Any, values: Mapping[str, Any]) -> Any:
-    """A dataclass from what JSON kept of it: tuples have become lists."""
-    return cls(
-        **{_present_name(n): tuple(v) if isinstance(v, list) else v for n, v in values.items()}
-    )
+def _own_settings(training: TrainingOptions) -> dict[str, type]:
+    """The dataclasses of the groups whose settings depend on what is trained."""
+    return {
+        "learner": find_algorithm(training.algo).config,
+        "model": model_maker(training).settings,
+    }
 
 
 def _inspect(early: argparse.Namespace) -> EnvironmentFacts:
@@ -352,6 +346,7 @@ def _preset(early: argparse.Namespace, facts: EnvironmentFacts | None) -> Preset
         workers=early.workers,
         envs_per_worker=early.envs_per_worker,
         groups=early.groups,
+        model=find_model(early.model) if early.model else None,
     )
 
 
@@ -359,7 +354,7 @@ def _with_preset(preset: Preset, early: argparse.Namespace) -> Options:
     steps = TOTAL_STEPS if preset.family == "images" else TOTAL_STEPS_OF_SMALL_TASKS
     return Options(
         environment=EnvironmentOptions(env=early.env or ""),
-        training=TrainingOptions(algo=preset.algorithm, total_steps=steps),
+        training=TrainingOptions(algo=preset.algorithm, model=early.model or "", total_steps=steps),
         sampler=SamplerSettings(**preset.sampler),
         learner=replace(preset.learner, seed=early.seed),
         model=preset.model,
@@ -370,13 +365,8 @@ def _spelled_out(arguments: Sequence[str]) -> list[str]:
     """`arguments` with short names written out, and former names replaced."""
     split = [argument.partition("=") for argument in arguments]
     return [
-        SHORT.get(name, _present_name(name)) + separator + value for name, separator, value in split
+        SHORT.get(name, present_name(name)) + separator + value for name, separator, value in split
     ]
-
-
-def _present_name(name: str) -> str:
-    """The name of a setting or flag that used to be spelled otherwise: normalise_rewards."""
-    return FORMER_SPELLING.sub(r"\1normalize", name)
 
 
 def _keyword(text: str) -> tuple[str, Any]:

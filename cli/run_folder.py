@@ -54,7 +54,7 @@ class RunFolder:
         """
         root = Path(root)
         _check_link(root / "latest")
-        name = f"{_file_name(env)}__{algo}__{seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+        name = f"{_file_name(env)}__{_file_name(algo)}__{seed}__{time.strftime('%Y%m%d-%H%M%S')}"
         path = _new_directory(root, name)
         run = cls(path)
         run.checkpoints.mkdir()

@@ -29,7 +29,7 @@ from sampler.envs.facts import EnvironmentFacts
 from sampler.errors import ConfigError, EnvError, FastrlError, StateError, WorkerError
 from sampler.learner import checkpoint
 from sampler.learner.algorithms.q_learner import QLearner
-from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.algorithms.registry import find_algorithm
 from sampler.learner.base import Learner, Replays
 from sampler.learner.checkpoint import CheckpointStore
 from sampler.learner.guards import NonFiniteError
@@ -303,7 +303,7 @@ def crowding(config: SamplerConfig, cores: int) -> str | None:
 
 
 def _make_trainer(options: Options, sampler: Sampler, signals: StopSignals) -> Trainer:
-    learner = ALGORITHMS[options.training.algo].learner.for_sampler(
+    learner = find_algorithm(options.training.algo).learner.for_sampler(
         sampler, options.learner, options.sampler.device, options.sampler.precision
     )
     return Trainer(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import gymnasium as gym
 
 from sampler.config import SamplerConfig
-from sampler.errors import ConfigError
-from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.algorithms.registry import ALGORITHMS, base_of, find_algorithm
 from sampler.learner.config import LearnerConfig
 from sampler.learner.presets import classic_control, continuous_control, goals, images
 from sampler.learner.presets.settings import Settings
 from sampler.models import ModelConfig
+from sampler.models.factories import ModelMaker
 from sampler.models.images import is_image
+from sampler.plugins import over_defaults
 from sampler.spaces import leaves
 
 Family = Literal["images", "continuous control", "classic control"]
@@ -25,6 +26,9 @@ FAMILIES: Mapping[Family, Mapping[str, Settings]] = {
     "continuous control": continuous_control.SETTINGS,
     "classic control": classic_control.SETTINGS,
 }
+
+NEAREST = {True: "a2c", False: "appo"}
+"""Whose sampler a learner that extends none of ours is given, by whether it is synchronous."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Preset:
     sampler: Mapping[str, Any]
     """Fields of SamplerConfig."""
     learner: LearnerConfig
-    model: ModelConfig
+    model: Any
+    """The model's settings: a ModelConfig, or what a plug-in has instead."""
 
     def describe(self) -> str:
         """One line that describes the choice: what differs from the defaults of each component."""
@@ -60,17 +65,19 @@ def choose_preset(
     workers: int | None = None,
     envs_per_worker: int | None = None,
     groups: int | None = None,
+    model: ModelMaker | None = None,
 ) -> Preset:
     """Settings of `algorithm` for an environment with these spaces.
 
     workers, envs_per_worker, groups: the caller's own values, if any; the batch is made to fit.
+    model: what makes it, if not the algorithm's own. A plug-in has the settings of the algorithm
+    that it extends; one that extends none has only those of the sampler.
     Raises ConfigError for an unknown algorithm.
     """
-    if algorithm not in ALGORITHMS:
-        raise ConfigError(f"algo={algorithm!r} is not one of {', '.join(ALGORITHMS)}")
+    kind = find_algorithm(algorithm)
     family = family_of(observation_space, action_space)
-    chosen = settings_for(algorithm, family, observation_space)
-    kind = ALGORITHMS[algorithm]
+    base = base_of(kind.learner)
+    chosen = settings_for(base or NEAREST[kind.learner.sync], family, observation_space)
     given = {"workers": workers, "envs_per_worker": envs_per_worker, "groups": groups}
     sampler = {
         "groups": 2,
@@ -78,7 +85,8 @@ def choose_preset(
         **{name: value for name, value in given.items() if value is not None},
     }
     sampler["batch"] = rows_of_batch(sampler, kind.learner.sync)
-    learner = dict(chosen.learner)
+    own = over_defaults(kind.config, chosen.learner, ALGORITHMS[base].config) if base else {}
+    learner = dict(own)
     if hasattr(kind.config, "minibatches"):
         minibatches = learner.get("minibatches", kind.config.minibatches)
         if kind.learner.sync:  # as large as when they were tuned, whatever the batch
@@ -93,7 +101,11 @@ def choose_preset(
     rows = config.rows(rollout, overlap=0)
     if rows != {"rollout": rollout, "overlap": 0}:
         sampler |= rows
-    return Preset(algorithm, family, sampler, config, ModelConfig(**chosen.model))
+    settings: Any = (model or kind.model).settings()
+    if isinstance(settings, ModelConfig):
+        own = over_defaults(type(settings), chosen.model, ModelConfig)
+        settings = replace(settings, **own)
+    return Preset(algorithm, family, sampler, config, settings)
 
 
 def settings_for(algorithm: str, family: Family, observation_space: gym.Space) -> Settings:
