@@ -11,6 +11,7 @@ from sampler.learner.replay.sequence_replay import (
 )
 from sampler.learner.replay.sum_tree import MinTree, SumTree
 from sampler.learner.replay.transition_replay import TransitionReplay
+from sampler.learner.replay.transitions import Transitions, transitions
 
 __all__ = [
     "Hindsight",
@@ -20,7 +21,9 @@ __all__ = [
     "SequenceReplay",
     "SumTree",
     "TransitionReplay",
+    "Transitions",
     "capacity_in_rows",
     "row_fields",
     "sequence_priority",
+    "transitions",
 ]
