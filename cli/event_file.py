@@ -8,13 +8,27 @@ import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboardX.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
 from tensorboardX.proto.tensor_pb2 import TensorProto
 from tensorboardX.record_writer import masked_crc32c
 
 from cli.files import write_all
+
+
+class Histogram(NamedTuple):
+    """How many numbers lie between each two edges, and what is known of all of them."""
+
+    counts: np.ndarray
+    """int [bins], at least one of them not 0."""
+    edges: np.ndarray
+    """float64 [bins + 1]."""
+    sum: float
+    low: float
+    high: float
 
 
 class EventFile:
@@ -36,6 +50,21 @@ class EventFile:
         """Add `values`, by tag, at `step` agent steps."""
         scalars = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
         self._add(step=step, summary=Summary(value=scalars))
+
+    def histograms(self, step: int, values: Mapping[str, Histogram]) -> None:
+        """Add histograms, by tag, at `step` agent steps."""
+        for tag, value in values.items():
+            used = np.flatnonzero(value.counts)
+            kept = slice(int(used[0]), int(used[-1]) + 1)
+            proto = HistogramProto(
+                min=value.low,
+                max=value.high,
+                num=float(value.counts.sum()),
+                sum=value.sum,
+                bucket_limit=value.edges[1:][kept].tolist(),
+                bucket=value.counts[kept].tolist(),
+            )
+            self._add(step=step, summary=Summary(value=[Summary.Value(tag=tag, histo=proto)]))
 
     def text(self, tag: str, text: str) -> None:
         """Add `text`, Markdown."""

@@ -8,10 +8,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cli.files import write_all
 from sampler.errors import FastrlError, one_line
+
+if TYPE_CHECKING:
+    from cli.event_file import Histogram
 
 COLUMNS = (
     "step",
@@ -63,13 +66,21 @@ class MetricsWriter:
                 purge_step = None if resume_step is None else resume_step + 1
                 self._events = EventFile(folder, purge_step)
 
-    def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
+    def write(
+        self,
+        step: int,
+        seconds: float,
+        metrics: Mapping[str, float],
+        histograms: Mapping[str, Histogram] | None = None,
+    ) -> None:
         """Add a row at `step` agent steps, `seconds` of training; it is in the file afterwards.
 
-        Raises FastrlError where the disk refuses.
+        histograms: for TensorBoard alone. Raises FastrlError where the disk refuses.
         """
         with self._disk():
             self._write(step, seconds, metrics)
+            if self._events is not None and histograms:
+                self._events.histograms(step, histograms)
 
     @contextmanager
     def _disk(self) -> Iterator[None]:

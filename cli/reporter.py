@@ -12,6 +12,7 @@ import numpy as np
 
 from cli.background_evaluation import Result
 from cli.display import PlainDisplay, Status, duration, has_frames
+from cli.info_metrics import InfoMetrics
 from cli.metrics_writer import MetricsWriter
 from cli.rates import Rates, percentages, rates
 from cli.recent_games import RecentGames
@@ -59,6 +60,7 @@ class Reporter:
         self._lag: float | None = None
         self._lag_max: float | None = None
         self._first = self._logged = sampler.stats()
+        self._infos = InfoMetrics(self._first)
         self._window = deque([self._first])
         self._shown = started
         self._is_first = True
@@ -125,7 +127,11 @@ class Reporter:
             metrics["perf/batch_size"] = observations / batches
         for name, values in self._updates.items():
             metrics[name] = max(values) if name.endswith("_max") else mean(values)
-        self._writer.write(progress.steps, progress.seconds, metrics)
+        reported, histograms = self._infos.take(stats)
+        for warning in self._infos.warnings(stats):
+            self._display.warning(warning)
+        metrics |= reported
+        self._writer.write(progress.steps, progress.seconds, metrics, histograms)
         self._logged = stats
         self._games.restart()
         self._updates = {}

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 from sampler.checks import check_choice, check_flags, check_numbers
 from sampler.errors import ConfigError
 from sampler.process.registrations import Registrations
+
+Statistic = Literal["mean", "last", "histogram"]
+
+
+class InfoKey(NamedTuple):
+    """A number in the infos of environments, and what is made of it."""
+
+    path: tuple[str, ...]
+    """Its key; more than one where dicts are nested."""
+    statistic: Statistic
+    """mean: over all steps whose info has it. last, histogram: over the last steps of episodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +69,9 @@ class SamplerSettings:
     step_timeout: float | None = None
     """Seconds a step, a reset or an inference may take before its worker is restarted; None:
     forever."""
+    info_keys: tuple[str, ...] = ()
+    """Numbers in environments' infos to report: key:mean over steps, or key:last or key:histogram
+    over the last steps of episodes; key alone: mean; nested keys have dots."""
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -70,6 +84,7 @@ class SamplerSettings:
         timeouts = ("straggler_timeout", "step_timeout")
         check_numbers(self, *timeouts, above=0, unit="seconds", optional=True)
         check_flags(self, "serial", "sync")
+        _ = self.parsed_info_keys  # raises if one cannot work
         if not isinstance(self.device, str):
             raise ConfigError(f"device={self.device!r} must be a string: auto, cpu, cuda or cuda:N")
         check_choice(self, "precision", ("auto", "float32", "bfloat16"))
@@ -103,6 +118,23 @@ class SamplerSettings:
                 f"policy_workers={self.policy_workers} exceeds workers={self.workers}: "
                 "some would have nothing to do"
             )
+
+    @property
+    def parsed_info_keys(self) -> list[InfoKey]:
+        """`info_keys`, taken apart. Raises ConfigError for one of another form, or given twice."""
+        found = []
+        if isinstance(self.info_keys, str):
+            raise ConfigError(f"info_keys={self.info_keys!r} must be a tuple of strings")
+        for text in self.info_keys:
+            name, separator, statistic = str(text).partition(":")
+            if not all(name.split(".")) or (separator and statistic not in get_args(Statistic)):
+                raise ConfigError(
+                    f"info_keys={text!r} must be a key, or key:mean, key:last or key:histogram"
+                )
+            found.append(InfoKey(tuple(name.split(".")), statistic or "mean"))  # type: ignore[arg-type]
+            if found[-1] in found[:-1]:
+                raise ConfigError(f"info_keys={text!r} is given twice; leave one out")
+        return found
 
     @property
     def lanes(self) -> int:

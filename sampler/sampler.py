@@ -344,7 +344,8 @@ class Sampler:
 
     def stats(self) -> dict[str, Any]:
         """Counters of all processes since the start, as a nested dict."""
-        return statistics(self._shared, self._workers.restarts)
+        keys = self.config.parsed_info_keys
+        return statistics(self._shared, self._workers.restarts, keys)
 
     @property
     def bytes_per_step(self) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from sampler import seeds
 from sampler.envs import make
+from sampler.rollout_worker.info_reader import InfoReader
 from sampler.rollout_worker.lanes import Lanes, close
 from sampler.rollout_worker.probe import check_spaces
 from sampler.rollout_worker.replayable import ReplayableEnvLanes, ReplayableVectorLanes
@@ -56,6 +57,10 @@ def make_lanes(context: WorkerContext) -> list[Lanes]:
             else:
                 groups.append(EnvLanes(made, *where, masked))
         opened.pop_all()
+    if shared.infos is not None:
+        infos = InfoReader(config.parsed_info_keys, shared.infos, worker)
+        for made_lanes in groups:
+            made_lanes.infos = infos
     return groups
 
 

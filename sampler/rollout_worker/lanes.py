@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 
 from sampler.errors import RAISED, EnvError, one_line
+from sampler.rollout_worker.info_reader import InfoReader
 from sampler.spaces import flatten, unflatten
 
 logger = logging.getLogger("fastrl")
@@ -78,6 +79,8 @@ class Lanes(ABC):
     """One for each lane."""
     result: StepResult
     """What happened in the last step, or (`reset_games` alone) in `reset`."""
+    infos: InfoReader | None = None
+    """Reads the infos of steps; None where none are wanted."""
 
     @abstractmethod
     def reset(self, observations: list[np.ndarray], at: int, mask: np.ndarray | None) -> None:

@@ -85,7 +85,7 @@ class EnvLanes(Lanes):
         result, restart = self.result, self.restart
         rewards = result.rewards
         result.clear()
-        newest = observations[0][:, at]
+        newest, infos = observations[0][:, at], self.infos
         for lane, action in enumerate(self._per_lane(actions)):
             if restart[lane]:
                 self._reset_lane(lane, observations, at, mask, mask_at, None)
@@ -104,6 +104,8 @@ class EnvLanes(Lanes):
                     given, final = find_mask(observation, info), bool(terminated or truncated)
                     write_mask(mask[lane, mask_at], self.action_space, given, final)
             rewards[lane] = reward
+            if infos is not None:
+                infos.step(info, bool(terminated or truncated))
             if terminated is False and truncated is False:
                 continue  # as in most steps, which need nothing more
             if terminated or truncated:

@@ -109,6 +109,8 @@ class VectorLanes(Lanes):
         if masks is not None:
             final = ended if self.mode is not AutoresetMode.SAME_STEP else np.zeros_like(ended)
             self._write_masks(masks, observation, info, final)
+        if self.infos is not None:
+            self.infos.vector_step(info, reset, ended)
         result.rewards = np.where(reset, 0.0, rewards).tolist()
         result.resets = np.flatnonzero(reset).tolist()
         self._note_resets(result.reset_games, result.resets, info)

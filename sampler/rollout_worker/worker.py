@@ -40,6 +40,7 @@ class RolloutWorker:
             Group(group, group_lanes, shared, values)
             for group, group_lanes in zip(shared.topology.groups_of(self.index), lanes, strict=True)
         ]
+        self.infos = lanes[0].infos
         if self.index == 0 and len({seed for group in lanes for seed in group.seeds}) > 1:
             likeness = LikenessCheck(shared.spec, sum(len(group.lane_ids) for group in self.groups))
             for group in self.groups:
@@ -123,6 +124,8 @@ class RolloutWorker:
 
     def _report(self, group: Group, result: StepResult) -> None:
         """Count and report the episodes and whole games that ended in a group's step."""
+        if self.infos is not None:
+            self.infos.flush()
         self.counters.add("masked_steps", result.masked_steps)
         self.counters.add("episodes", len(result.ended))
         for lane, score, length in group.finished_games(result):
@@ -132,6 +135,8 @@ class RolloutWorker:
             group.begin_episode(lane)
 
     def _finish(self, group: Group) -> None:
+        if self.infos is not None:
+            self.infos.flush()
         if not group.finish():
             self.counters.add("lost_steps", group.real_steps)
         self.learner_bell.ring()

@@ -133,7 +133,8 @@ def assemble(
     spec = _store_spec(config, facts, parts)
     topology = Topology(config.workers, config.lane_groups, config.lanes_per_group, config.actors)
     with ExitStack() as opened:  # closes what was made if the rest fails
-        shared = Shared(spec, topology, parts.weight_bytes if parts else 0, config.sync)
+        weight_bytes = parts.weight_bytes if parts else 0
+        shared = Shared(spec, topology, weight_bytes, config.sync, len(config.info_keys))
         opened.callback(shared.close)
         device_weights = _prepare_gpu(config, shared) if parts else None
         bells: list[Bell] = []

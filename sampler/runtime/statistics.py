@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from sampler.config import InfoKey
 from sampler.shm.counters import Stage
 from sampler.shm.shared import Shared
 
 NANO = 1e-9
 
 
-def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
+def statistics(shared: Shared, restarts: int, info_keys: Sequence[InfoKey] = ()) -> dict[str, Any]:
     """Counts since the start, and seconds spent; take differences of two calls for rates.
 
     `games`: how many whole games are over, and the exact sums of their scores, lengths (steps) and
     frames. `games_taken`: the same of those that `Sampler.episodes()` has listed or left out.
-    `episodes_missed`: how many it left out. `epsilon`: the lanes' mean, at present. Of each worker
-    (`rollout`, `policy`) also `stage`, what it is doing now (`sampler.shm.counters.Stage`), and
-    where it has a process of its own the `pid` (else 0), whether that is `ready`, and its
-    `restarts`.
+    `episodes_missed`: how many it left out. `epsilon`: the lanes' mean, at present. `infos`: of
+    each of `info_keys`, as "key:statistic", what environments have reported, a dict with the fields
+    of `sampler.shm.info_figures.Figures`. Of each worker (`rollout`, `policy`) also `stage`, what
+    it is doing now (`sampler.shm.counters.Stage`), and where it has a process of its own the `pid`
+    (else 0), whether that is `ready`, and its `restarts`.
     """
     counters = shared.counters
     # Each word is read only once, so that totals equal the sums of their parts.
@@ -36,6 +39,12 @@ def statistics(shared: Shared, restarts: int) -> dict[str, Any]:
         "games": shared.episodes.total()._asdict(),
         "games_taken": shared.episodes.taken()._asdict(),
         "episodes_missed": shared.episodes.missed,
+        "infos": {
+            f"{'.'.join(key.path)}:{key.statistic}": figures._asdict()
+            for key, figures in zip(
+                info_keys, shared.infos.read() if shared.infos else (), strict=True
+            )
+        },
         "epsilon": float(shared.epsilon.mean()),
         "abandoned_rows": learner["abandoned_rows"],
         "restarts": restarts,

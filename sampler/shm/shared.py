@@ -11,6 +11,7 @@ from sampler.errors import StateError
 from sampler.shm.arena import Arena, Field, Layout
 from sampler.shm.control import Control
 from sampler.shm.counters import Counters
+from sampler.shm.info_figures import InfoFigures
 from sampler.shm.lock import ProcessLock
 from sampler.shm.mailbox import EpisodeRings, ErrorSlots
 from sampler.shm.ordering import check_processor
@@ -79,7 +80,14 @@ class Shared:
     Weights are read through a `WeightStore`, since they may be on a GPU instead.
     """
 
-    def __init__(self, spec: StoreSpec, topology: Topology, weight_bytes: int, sync: bool):
+    def __init__(
+        self,
+        spec: StoreSpec,
+        topology: Topology,
+        weight_bytes: int,
+        sync: bool,
+        info_keys: int = 0,
+    ):
         """Allocates the memory. Raises ConfigError if the machine lacks it, or may reorder writes
         to it with no fence available."""
         check_processor()
@@ -91,6 +99,7 @@ class Shared:
             Counters.field(topology.workers, topology.policy_workers),
             *EpisodeRings.fields(topology.workers),
             *ErrorSlots.fields(topology.processes),
+            *InfoFigures.fields(topology.workers, info_keys),
             *WeightStore.fields(weight_bytes),
             Field("lane_episodes", (topology.lanes,), np.dtype(np.int64)),
             Field("epsilon", (topology.lanes,), np.dtype(np.float32)),
@@ -114,6 +123,8 @@ class Shared:
         self.counters = Counters(self.arena, topology.workers, topology.policy_workers)
         self.episodes = EpisodeRings(self.arena)
         self.errors = ErrorSlots(self.arena)
+        has_figures = "info_sums" in self.arena.layout.fields
+        self.infos = InfoFigures(self.arena) if has_figures else None
         self.lane_episodes = self.arena["lane_episodes"]  # [lanes], id of the next episode
         self.epsilon = self.arena["epsilon"]  # [lanes], exploration of models with Q-values
 

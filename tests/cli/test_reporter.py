@@ -33,7 +33,9 @@ class FakeSampler:
             "time": self.clock,
             "steps": int(100 * elapsed),
             "frames": int(400 * elapsed),
+            "episodes": 0,
             "episodes_missed": self.missed,
+            "infos": {},
             "games_taken": {"games": 0, "score": 0.0, "length": 0},
             "rollout": [{"seconds": {"step": 0.1 * elapsed, "wait": 0.8 * elapsed}}],
             "policy": [
