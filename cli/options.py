@@ -74,6 +74,9 @@ class TrainingOptions:
     """Learning algorithm: appo, ppo, impala, a2c, r2d2, apex, dqn, or module:Learner."""
     model: str = ""
     """What makes the network, as module:factory; empty: the algorithm's own."""
+    init_from: str = ""
+    """Run whose last weights this one starts with: its folder, its name in run_dir, or a file of a
+    checkpoint. The networks must be alike; nothing else is taken over."""
     total_steps: int = TOTAL_STEPS
     """Agent steps at which the run ends, resumed parts included."""
     total_seconds: float | None = None
@@ -168,11 +171,12 @@ class Options:
         The factory raises ConfigError where they do not fit.
         """
         maker, config = model_maker(self.training), self.model
+        weights = None if checkpoint is None else checkpoint["learner"]["model"]
 
         def make(observation_space: gym.Space, action_space: gym.Space) -> nn.Module:
             model = as_policy_model(maker(observation_space, action_space, config))
-            if checkpoint is not None:
-                load_weights(model, checkpoint["learner"]["model"])
+            if weights is not None:
+                load_weights(model, weights)
             return model
 
         return make

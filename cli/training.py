@@ -21,7 +21,7 @@ from cli.metrics_writer import MetricsWriter
 from cli.options import Options
 from cli.origin import describe, origin
 from cli.reporter import Reporter
-from cli.run_folder import RunFolder, link_latest
+from cli.run_folder import RunFolder, find_run, link_latest
 from cli.saver import Saver
 from sampler import seeds
 from sampler.config import SamplerConfig
@@ -74,7 +74,10 @@ def train(
             display.message(advice)
         display.phase("starting workers ...")
         if state is None:
-            sampler, trainer = _assemble(options, options.training.seed, None, signals, facts)
+            initial = initial_weights(options, display)
+            sampler, trainer = _assemble(
+                options, options.training.seed, None, signals, facts, initial
+            )
         else:
             sampler, trainer = _go_on(options, state, display, signals)
         stack.enter_context(sampler)
@@ -133,16 +136,35 @@ def _go_on(
     return _assemble(options, resumed_seed(seed, state["steps"]), learner, signals)
 
 
+def initial_weights(options: Options, display: PlainDisplay) -> dict[str, Any] | None:
+    """The checkpoint that --init-from names; None without it. Raises ConfigError for no such run
+    and CheckpointError for one that has none."""
+    name = options.training.init_from
+    if not name:
+        return None
+    file = Path(name)
+    if file.is_file():
+        state = checkpoint.load(file, fields=STATE)
+    else:
+        folder = find_run(name, options.logging.run_dir)
+        store = CheckpointStore(folder / "checkpoints", report=display.warning, fields=STATE)
+        state, file = store.load_latest()
+    display.message(f"starting with the weights of {file}")
+    return state
+
+
 def _assemble(
     options: Options,
     seed: int,
     state: Mapping[str, Any] | None,
     signals: StopSignals,
     facts: EnvironmentFacts | None = None,
+    initial: Mapping[str, Any] | None = None,
 ) -> tuple[Sampler, Trainer]:
+    """initial: a checkpoint of another run, of which only the model's weights are taken."""
     config = options.sampler_config(seed)
     torch.manual_seed(seeds.integer(seed, seeds.LEARNER))  # what a learning model draws from
-    make_model = options.model_factory(state)  # resumed weights act from the start
+    make_model = options.model_factory(state or initial)  # such weights act from the start
     sampler = Sampler(config, make_model, facts)
     try:
         trainer = _make_trainer(options, sampler, signals)

@@ -20,22 +20,17 @@ class Corridor(gym.Env):
 
     observation_space = spaces.Box(0.0, 1.0, (1,))
     action_space = spaces.Discrete(2)
-
-    def __init__(self, length: int = 10) -> None:
-        self.length, self.place = length, 0
+    length = 10
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.place = int(self.np_random.integers(self.length))
-        return self.seen(), {}
+        return np.array([self.place / self.length], np.float32), {}
 
     def step(self, action):
         self.place = max(self.place + 2 * int(action) - 1, 0)
         there = self.place == self.length
-        return self.seen(), 1.0 if there else -0.02, there, False, {}
-
-    def seen(self):
-        return np.array([self.place / self.length], np.float32)
+        return np.array([self.place / self.length], np.float32), there - 0.02, there, False, {}
 
 
 gym.register("Corridor-v0", Corridor, max_episode_steps=100)
@@ -55,15 +50,13 @@ class TwoLayers(nn.Module):
         self.value = nn.Linear(config.width, 1)
 
     def forward(self, obs):
-        features = self.hidden(obs).tanh()
-        return self.policy(features), self.value(features)
+        return self.policy(x := self.hidden(obs).tanh()), self.value(x)
 
 
 @dataclass(frozen=True)
 class ReinforceConfig(LearnerConfig):
     learning_rate: float = 3e-3
-    baseline: bool = True
-    """Compare returns with the predicted values."""
+    baseline: bool = True  # compare returns with the predicted values
 
 
 class Reinforce(Learner):

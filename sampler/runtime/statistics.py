@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sampler.config import InfoKey
@@ -40,7 +41,7 @@ def statistics(shared: Shared, restarts: int, info_keys: Sequence[InfoKey] = ())
         "games_taken": shared.episodes.taken()._asdict(),
         "episodes_missed": shared.episodes.missed,
         "infos": {
-            f"{'.'.join(key.path)}:{key.statistic}": figures._asdict()
+            f"{'.'.join(key.path)}:{key.statistic}": asdict(figures)
             for key, figures in zip(
                 info_keys, shared.infos.read() if shared.infos else (), strict=True
             )

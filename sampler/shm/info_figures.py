@@ -6,8 +6,8 @@ the copy that is not current is written, so that a reader finds sums that belong
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import floor, inf, log2
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,8 @@ EDGES: np.ndarray = np.concatenate((-_POSITIVE[::-1], _POSITIVE))
 ATTEMPTS = 1000  # to read sums while their writer does not change them
 
 
-class Figures(NamedTuple):
+@dataclass(frozen=True)
+class Figures:
     """What was reported under one key since the sampler began."""
 
     count: int

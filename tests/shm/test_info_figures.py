@@ -30,9 +30,9 @@ def test_workers_add_up(figures):
     figures.add(0, np.array([[1, -3.0, -3.0, -3.0], [1, 7.0, 7.0, 7.0], none]))
     figures.add(1, np.array([[1, 10.0, 10.0, 10.0], none, none]))
     first, second, third = figures.read()
-    assert first[:4] == (4, 12.0, -3.0, 10.0)
-    assert second[:4] == (1, 7.0, 7.0, 7.0)
-    assert third[:4] == (0, 0.0, inf, -inf)
+    assert (first.count, first.sum, first.low, first.high) == (4, 12.0, -3.0, 10.0)
+    assert (second.count, second.sum, second.low, second.high) == (1, 7.0, 7.0, 7.0)
+    assert (third.count, third.sum, third.low, third.high) == (0, 0.0, inf, -inf)
 
 
 @given(st.floats(-(2.0**30), 2.0**30))
