@@ -206,7 +206,7 @@ def train(algorithm, env, model, changes, batches, state=None, save_at=None):
         **learning.rows(rollout=8, overlap=0),
     )
     saved, seen = None, []
-    with Sampler(config, partial(kind.make_model, config=model)) as sampler:
+    with Sampler(config, partial(kind.model, settings=model)) as sampler:
         learner = kind.learner.for_sampler(sampler, learning, "cpu", "float32")
         trainer = Trainer(sampler, learner, total_steps=10_000)
 

@@ -35,7 +35,7 @@ def train(
     sampler_config = SamplerConfig(
         env=env, env_kwargs=env_kwargs, seed=1, device="cpu", precision="float32", **rows
     )
-    with Sampler(sampler_config, partial(kind.make_model, config=model_config)) as sampler:
+    with Sampler(sampler_config, partial(kind.model, settings=model_config)) as sampler:
         made_learner = kind.learner.for_sampler(sampler, config, "cpu")
         Trainer(sampler, made_learner, total_steps=steps).run()
     return evaluate(made_learner.model, env, env_kwargs=env_kwargs, episodes=100, lanes=10, seed=7)

@@ -8,9 +8,9 @@ import pytest
 
 from sampler.config import SamplerConfig
 from sampler.errors import ConfigError
-from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.algorithms.registry import ALGORITHMS, Q_NETWORK
 from sampler.learner.presets import choose_preset, family_of
-from sampler.models import ModelConfig, make_q_model
+from sampler.models import ModelConfig
 
 FRAMES = gym.spaces.Box(0, 255, (84, 84), np.uint8)
 STACK = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -35,16 +35,16 @@ def test_families():
 )
 def test_a_preset_makes_a_sampler_and_a_learner(algorithm, task, given):
     spaces = TASKS[task]
-    if task == "continuous" and ALGORITHMS[algorithm].make_model is make_q_model:
+    if task == "continuous" and ALGORITHMS[algorithm].model is Q_NETWORK:
         with pytest.raises(ConfigError, match="Discrete"):
-            ALGORITHMS[algorithm].make_model(*spaces, ModelConfig())
+            ALGORITHMS[algorithm].model(*spaces, ModelConfig())
         return
     preset = choose_preset(algorithm, *spaces, **given)
     config = SamplerConfig(env="any", **preset.sampler)
     for name, value in given.items():
         assert getattr(config, name) == value
     kind = ALGORITHMS[algorithm]
-    model = kind.make_model(*spaces, preset.model)
+    model = kind.model(*spaces, preset.model)
     assert type(preset.learner) is kind.config
     learner = kind.learner(model, *spaces, preset.learner, device="cpu")
     learner.check_sampler(config)

@@ -131,7 +131,7 @@ def solved(bits: int, steps: int, **changes) -> float:
         **preset.sampler,
     )
     torch.manual_seed(1)
-    with Sampler(config, partial(kind.make_model, config=preset.model)) as sampler:
+    with Sampler(config, partial(kind.model, settings=preset.model)) as sampler:
         learner = kind.learner.for_sampler(sampler, learning, "cpu")
         Trainer(sampler, learner, total_steps=steps).run()
     games = evaluate(learner.model, env, env_kwargs=env_kwargs, episodes=100, lanes=10)

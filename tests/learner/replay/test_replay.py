@@ -172,7 +172,7 @@ def test_bytes_of_an_atari_step(algorithm):
     kind = ALGORITHMS[algorithm]
     changes = {"workers": 1, "envs_per_worker": 1, "groups": 1, "batch": 1, "serial": True}
     config = SamplerConfig(env=env, device="cpu", **{**preset.sampler, **changes})
-    with Sampler(config, partial(kind.make_model, config=preset.model)) as sampler:
+    with Sampler(config, partial(kind.model, settings=preset.model)) as sampler:
         settings = replace(preset.learner, replay_capacity=5_000, learning_starts=5_000)
         learner = kind.learner.for_sampler(sampler, settings, "cpu")
         learner.prepare(sampler)
