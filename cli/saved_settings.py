@@ -27,7 +27,12 @@ def read_settings(path: Path, kind: type[T], chosen: Callable[[Any], Mapping[str
     try:
         groups: dict[str, Any] = {group.name: group.default_factory for group in fields(kind)}  # type: ignore[arg-type]
         training = _rebuilt(groups["training"], config["training"])
-        groups.update(chosen(training))
+        try:
+            groups.update(chosen(training))
+        except ConfigError as error:
+            raise ConfigError(
+                f"{path / 'config.json'} does not fit this release or what is installed: {error}"
+            ) from None
         return kind(**{name: _rebuilt(group, config[name]) for name, group in groups.items()})
     except (KeyError, TypeError) as error:
         raise ConfigError(
