@@ -123,7 +123,7 @@ class SamplerSettings:
     def parsed_info_keys(self) -> list[InfoKey]:
         """`info_keys`, taken apart. Raises ConfigError for one of another form, or given twice."""
         found = []
-        if isinstance(self.info_keys, str):
+        if not isinstance(self.info_keys, tuple | list):
             raise ConfigError(f"info_keys={self.info_keys!r} must be a tuple of strings")
         for text in self.info_keys:
             name, separator, statistic = str(text).partition(":")
