@@ -53,7 +53,7 @@ def epsilon_greedy_log_prob(
 def epsilon_ladder(n: int, base: float = 0.4, alpha: float = 7.0) -> Tensor:
     """Epsilons [n] float64 of n lanes: base ** (1 + alpha i / (n - 1)) (Horgan et al. 2018).
 
-    A single lane gets `base`.
+    A single lane gets `base`, which never ends exploring: give it a schedule instead.
     """
     i = torch.arange(n, dtype=torch.float64)
     return base ** (1 + alpha * i / max(n - 1, 1))

@@ -51,7 +51,7 @@ class ActorCriticConfig(LearnerConfig):
     reward_clip: float = 0.0
     """Rewards are clipped to [-reward_clip, reward_clip]; 0: not at all."""
     normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the discounted return."""
+    """Divide rewards by the running standard deviation of the discounted return, within +-10."""
     max_policy_lag: int = 1000
     """Steps made by weights more than this many versions old get no weight in the loss."""
 

@@ -146,10 +146,9 @@ class ApeX(QLearner):
             config.n_step,
             config.gamma,
             config.overlap,
-            config.reward_clip / config.reward_scale or None,  # clipped before they are scaled
-            self.hindsight,
-            config.alpha,
-            config.beta,
+            hindsight=self.hindsight,
+            alpha=config.alpha,
+            beta=config.beta,
             path=config.replay_path,
             remedy=SMALLER_REPLAY,
             max_bytes=config.replay_bytes,
@@ -181,6 +180,7 @@ class ApeX(QLearner):
     def learn(self) -> bool:
         assert self.replay is not None
         config = self.config
+        self.replay.reward_clip = self.reward_bound  # follows the statistics
         arrays, index, weights = self.replay.sample(
             config.batch_size, self.generator, out=self._buffers, beta=self.beta
         )

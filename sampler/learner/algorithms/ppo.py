@@ -88,10 +88,12 @@ class PPO(ActorCritic):
         """`rollout` with the values that the model gives it now, and its advantages [B, T].
 
         The last observation's value is not stored, so one pass computes all of them: it also gives
-        a recurrent model its state there, and makes old and new values equally precise.
+        a recurrent model its state there, and makes old and new values equally precise. It is made
+        in as many parts as there are minibatches, and so takes no more memory than learning.
         """
         with torch.no_grad():
-            values = self.predict(rollout).values
+            parts = row_slices(len(rollout.valid), self.config.minibatches)
+            values = torch.cat([self.predict(rollout[rows]).values for rows in parts])
         advantages = gae(
             rollout.discounts,
             rollout.rewards,

@@ -236,9 +236,19 @@ class QLearner(Learner, Explores, Replays):
         """The divisor of rewards after scaling and clipping."""
         return 1.0 if self.reward_scaler is None else float(self.reward_scaler.statistics.std)
 
+    @property
+    def reward_bound(self) -> float:
+        """Bound of single rewards, as the environment gives them, that keeps what is learned from
+        within reward_clip and within the bound of normalized rewards; inf: none."""
+        bound = self.config.reward_clip or math.inf
+        if self.reward_scaler is not None:
+            bound = min(bound, self.reward_scaler.statistics.clip * self.reward_unit)
+        return bound / self.config.reward_scale
+
     def rewards(self, rewards: Tensor) -> Tensor:
-        """Rewards to learn from, any shape: scaled, clipped, normalized."""
-        return self._bounded(rewards) / self.reward_unit
+        """Rewards to learn from, any shape: scaled, clipped, normalized (within +-10)."""
+        bounded = self._bounded(rewards)
+        return bounded if self.reward_scaler is None else self.reward_scaler.scale(bounded)
 
     def _bounded(self, rewards: Tensor) -> Tensor:
         clip = self.config.reward_clip

@@ -33,7 +33,7 @@ class QLearnerConfig(LearnerConfig):
     reward_clip: float = 0.0
     """Rewards are clipped to [-reward_clip, reward_clip]; 0: not at all."""
     normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the discounted return."""
+    """Divide rewards by the running standard deviation of the discounted return, within +-10."""
     replay_ratio: float = 1.0
     """Steps learned for each step sampled; the learner and the sampler wait for each other."""
     replay_capacity: int = 100_000
@@ -54,7 +54,8 @@ class QLearnerConfig(LearnerConfig):
     """What it changes to, linearly until the last step; None: it stays."""
     exploration: Literal["ladder", "anneal"] = "ladder"
     """Random actions. ladder: lane i of N takes them with probability
-    base ** (1 + exponent i / (N - 1)); anneal: all lanes alike, ever fewer."""
+    base ** (1 + exponent i / (N - 1)), a single lane as with anneal; anneal: all lanes alike, ever
+    fewer."""
     exploration_base: float = 0.4
     """Probability in the ladder's first lane."""
     exploration_exponent: float = 7.0
@@ -98,8 +99,12 @@ class QLearnerConfig(LearnerConfig):
         return int(self.replay_gib * 2**30) if self.replay_gib else None
 
     def epsilons(self, lanes: int, steps: int) -> np.ndarray:
-        """Probability of a random action in every lane after `steps` agent steps, float [lanes]."""
-        if self.exploration == "ladder":
+        """Probability of a random action in every lane after `steps` agent steps, float [lanes].
+
+        A ladder needs lanes that explore little beside those that explore much, so a single lane
+        begins with the one and ends with the other.
+        """
+        if self.exploration == "ladder" and lanes > 1:
             return epsilon_ladder(lanes, self.exploration_base, self.exploration_exponent).numpy()
         schedule = LinearSchedule(
             self.exploration_start, self.exploration_end, self.exploration_steps

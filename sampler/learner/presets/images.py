@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from sampler.learner.presets.settings import ADAM, UNIFORM_REPLAY, Settings
 
+SINGLE_LANE = {"exploration_steps": 250_000, "exploration_end": 0.01}
+"""How a single lane explores, which no ladder can be made of."""
+
 SETTINGS = {
     # 1,024 steps in a batch, as Sample Factory has it
     "appo": Settings(
@@ -21,12 +24,12 @@ SETTINGS = {
     "a2c": Settings({"workers": 2, "envs_per_worker": 8, "rollout": 5}, {"reward_clip": 1.0}),
     "r2d2": Settings(
         {"workers": 4, "envs_per_worker": 16, "batch": 32},
-        {"learning_starts": 20_000},
+        {"learning_starts": 20_000, **SINGLE_LANE},
         {"core": "lstm"},
     ),
     "apex": Settings(
         {"workers": 4, "envs_per_worker": 16, "rollout": 50, "batch": 32},
-        {"reward_clip": 1.0, "learning_starts": 20_000},
+        {"reward_clip": 1.0, "learning_starts": 20_000, **SINGLE_LANE},
     ),
     # Mnih et al. 2015: an update of 32 for every 4 steps, a target copied every 10,000 steps
     "dqn": Settings(
@@ -41,8 +44,7 @@ SETTINGS = {
             "huber": 1.0,
             "reward_clip": 1.0,
             "learning_starts": 20_000,
-            "exploration_steps": 250_000,
-            "exploration_end": 0.01,
+            **SINGLE_LANE,
         },
         {"dueling": False},
     ),

@@ -6,6 +6,7 @@ relabelled and frames stacked when a transition is sampled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class TransitionReplay(Replay):
         n: int = 3,
         gamma: float = 0.99,
         overlap: int | None = None,
-        reward_clip: float | None = None,
+        reward_clip: float = math.inf,
         hindsight: Hindsight | None = None,
         alpha: float = 0.6,
         beta: float = 0.4,
@@ -56,7 +57,8 @@ class TransitionReplay(Replay):
     ) -> None:
         """`fields`: name -> (shape, dtype) of one row's part, named as in the sampler's store.
         `capacity`: rows. `overlap`: steps that a row shares with the lane's next one; None: n - 1.
-        `reward_clip`: bound of single rewards. The rest is explained at `SequenceReplay`.
+        `reward_clip`: bound of single rewards; the attribute may be changed between samples. The
+        rest is explained at `SequenceReplay`.
 
         Raises ConfigError where the rows do not fit, or lose transitions.
         """
@@ -183,7 +185,7 @@ class TransitionReplay(Replay):
             ended = self.hindsight.terminated(achieved, goals)
             if ended is not None:
                 terminated[chosen] = ended
-        if self.reward_clip is not None:
+        if self.reward_clip < math.inf:
             rewards = rewards.clip(-self.reward_clip, self.reward_clip)
         mask = arrays["mask"][rows, at] & inside
         return fold_windows(rewards, self.gamma * ~terminated, cuts | terminated, mask)

@@ -27,6 +27,7 @@ from sampler.envs.counter import counter_reward, decode, intact
 from sampler.errors import ConfigError
 from sampler.learner.algorithms.apex import ApeX, ApeXConfig, hindsight_of
 from sampler.learner.algorithms.registry import ALGORITHMS
+from sampler.learner.functional.normalize import RewardScaler
 from sampler.learner.trainer import Trainer
 from sampler.models import ModelConfig
 
@@ -178,6 +179,32 @@ def test_rewards_are_normalized_by_the_returns_of_new_steps():
     torch.testing.assert_close(learner.rewards(rewards), expected.float())
 
 
+def test_a_rare_reward_is_bounded_when_normalized():
+    """After 6,463 zeros a reward of 1.0 is 80.4 standard deviations of the returns; 10 are learned,
+    by single transitions, too."""
+    config = replace(SMALL, gamma=0.99, n_step=1, alpha=0.0, normalize_rewards=True)
+    with serial_sampler(12, config.overlap, PLAIN) as sampler:
+        learner = learner_for(sampler, config)
+        batch = copy_of(learner, sampler.get_batch())
+    learner.store(batch)
+    scaler = learner.reward_scaler = RewardScaler(config.gamma)
+    rewards = np.zeros((1, 6464))
+    rewards[0, -1] = 1.0
+    scaler.update(rewards, np.zeros(rewards.shape, bool), np.zeros(1, int))
+    assert 1 / learner.reward_unit == pytest.approx(80.4, abs=0.05)
+    assert learner.rewards(torch.tensor([1.0, -1.0, 0.01])).tolist() == pytest.approx(
+        [10.0, -10.0, 0.804], abs=1e-3
+    )
+    learner.replay.storage.arrays["rewards"][:] = 1.0
+    learner.replay.storage.arrays["terminated"][:] = True
+    targets = []
+    learner._targets = lambda fields: (
+        targets.append(type(learner)._targets(learner, fields)) or targets[-1]
+    )
+    learner.learn()
+    torch.testing.assert_close(targets[0], torch.full_like(targets[0], 10.0))
+
+
 def test_rows_given_up_are_not_replayed():
     with serial_sampler(12, SMALL.overlap, PLAIN) as sampler:
         learner = learner_for(sampler)
@@ -283,6 +310,14 @@ def test_exploration():
     np.testing.assert_allclose(falling.epsilons(2, 0), 1.0)
     np.testing.assert_allclose(falling.epsilons(2, 50), 0.55)
     np.testing.assert_allclose(falling.epsilons(3, 1000), [0.1] * 3)
+
+
+def test_a_single_lane_stops_exploring():
+    """The ladder's formula would give it 0.4 for ever."""
+    config = replace(SMALL, exploration_end=0.05, exploration_steps=100)
+    assert config.exploration == "ladder"
+    assert [float(config.epsilons(1, steps)[0]) for steps in (0, 100)] == pytest.approx([1, 0.05])
+    np.testing.assert_allclose(config.epsilons(2, 0), config.epsilons(2, 100))
 
 
 def test_impossible_settings_are_refused():

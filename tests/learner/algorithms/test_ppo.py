@@ -98,6 +98,20 @@ def test_minibatches_partition_the_valid_steps(tiny_model, random_fields, batch_
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_the_values_take_no_more_rows_at_once_than_learning(tiny_model, random_fields, batch_from):
+    model = tiny_model(ACTIONS, units=4)
+    fields = random_fields(model, ACTIONS, rows=12)
+    learner = PPO(model, OBS, ACTIONS, PPOConfig(minibatches=4), device="cpu")
+    rollout = learner.rollout(batch_from(fields, ACTIONS))
+    rows, unroll = [], model.unroll
+    model.unroll = lambda obs, *rest: rows.append(len(obs)) or unroll(obs, *rest)
+    values = learner.evaluated(rollout)[0].values
+    assert rows == [3, 3, 3, 3]
+    with torch.no_grad():
+        together = unroll(rollout.obs, rollout.state, rollout.is_first)[0]["values"]
+    torch.testing.assert_close(values, together[:, :-1])
+
+
 def test_target_kl_ends_the_passes(tiny_model, random_fields, batch_from):
     updates = []
     for target in (0.0, 1e-9):
